@@ -204,6 +204,11 @@ class RunView:
         return self.status == LOADING
 
     @property
+    def is_past_end(self) -> bool:
+        """Whether it goes on past the steps that it was said to take."""
+        return self.step is not None and bool(self.max_steps) and self.step > (self.max_steps or 0)
+
+    @property
     def is_val_older(self) -> bool:
         """Whether its validation loss is known to be of another step than its other figures."""
         return self.val_step is not None and self.val_step != self.step

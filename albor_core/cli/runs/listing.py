@@ -92,7 +92,7 @@ def ls(
 
     \b
     A FILTER is one or more terms, all of which must hold:
-      status:running,failed     running paused restarting unguarded hung queued
+      status:running,failed     running paused restarting unguarded hung silent queued
                                 completed stopped failed lost unknown, or active, ended
       tag:a experiment:b host:c kind:train   exact, or the beginning: host:gpu*
       group:a job_type:eval                  as the program said in track.start
@@ -219,7 +219,7 @@ def _filter(text: str) -> Filter:
 def _listing(
     reader: RunList, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
 ) -> Listing:
-    from albor_core.feed.runs.listed_status import now_of, statuses_of_unended
+    from albor_core.feed.runs.listed_status import filtered_words, now_of
 
     if where.terms:
         from albor_core.store.query.names import Unknown
@@ -227,7 +227,7 @@ def _listing(
         unknown = Unknown(where)
         unknown.look(reader)
         unknown.refuse()
-    words = statuses_of_unended(reader.unended()) if where.needs_status else {}
+    words = filtered_words(reader.unended()) if where.needs_status else {}
     asked |= {"where": where, "statuses": words, "pinned_first": True}
     limit = asked["limit"]
     rows = reader.runs(**{**asked, "limit": None} if grouped else asked)
@@ -247,7 +247,7 @@ def _listing(
     return Listing(
         tuple(one.row for one in now.values()),
         total,
-        {run: words.get(run) or one.status.word for run, one in now.items()},
+        {run: one.status.word for run, one in now.items()},
         reader.parents(ids),
         tuple(":".join(part for part in column if part) for column in columns),
         cells,

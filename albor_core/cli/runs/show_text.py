@@ -187,7 +187,8 @@ def _lasted(row: Document) -> str:
 
 def _progress(row: Document) -> Iterator[str]:
     last, of = row["last_step"], row["max_steps"]
-    yield "no step yet" if last is None else f"step {last:,}" + (f" of {of:,}" if of else "")
+    word = ", past its" if of and last is not None and last > of else " of"
+    yield "no step yet" if last is None else f"step {last:,}" + (f"{word} {of:,}" if of else "")
     if row["tokens"] is not None:
         yield f"{figure(row['tokens'])} tokens"
     if row["seed"] is not None:

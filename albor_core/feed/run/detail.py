@@ -25,6 +25,7 @@ from albor_core.feed.view import RunView
 from albor_core.run.headlines import CHARTS, RECORDED
 from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.rundir import RunDir
+from albor_core.run.values.directions import is_of_machine
 from albor_core.run.values.lenient import history, integer, sequence, text
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.file.standing import Standing
@@ -166,7 +167,7 @@ class RunFeed:
         return "its folder is gone: this is what the store remembers"
 
     def keys(self) -> tuple[str, ...]:
-        """Metric keys that can be drawn, the important ones first."""
+        """Metric keys that can be drawn, the important ones first, those of the machine last."""
         found = self._ask(lambda reader: reader.keys(self.run.id)) or ()
         state = self.files.state.get() or {}
         live = [
@@ -175,7 +176,11 @@ class RunFeed:
             if any(value is not None for value in sequence(state, name))
         ]
         order = {one.key: index for index, one in enumerate(CHARTS)}
-        return tuple(sorted({*found, *live}, key=lambda key: (order.get(key, len(order)), key)))
+
+        def place(key: str) -> tuple[bool, int, str]:
+            return is_of_machine(key), order.get(key, len(order)), key
+
+        return tuple(sorted({*found, *live}, key=place))
 
     def curves(
         self,

@@ -195,6 +195,8 @@ def build_view(
     alive = status.word in LIVE_WORDS
     time_left = state if _arrives(status, evidence) else NOTHING
     now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
+    if now.step is not None and max_steps and now.step > max_steps:
+        time_left, watch = NOTHING, {**(watch or NOTHING), "finish": NOTHING}
     if evidence.is_starting:
         now = now.without_steps()
     andon, attempt = mapping(state, "andon"), evidence.attempt or None
@@ -376,6 +378,8 @@ def _max_steps(state: Document, resolved: Document, meta: Document) -> int | Non
 
 
 def _progress(step: int | None, max_steps: int | None, state: Document) -> float | None:
+    if step is not None and max_steps and step > max_steps:
+        return None  # the program counts on, and 100 % would be said of no end
     percent = number(state, "progress_percent")
     share = None if percent is None else min(1.0, max(0.0, percent / 100))
     return share if (done := share_done(step, max_steps)) is None else done

@@ -165,8 +165,9 @@ def judge(evidence: Evidence) -> RunStatus:
         word, detail = _between_lives(evidence)
     elif evidence.lost_there:
         word, detail = "lost", evidence.lost_there
-    elif _works_elsewhere(evidence):
-        word, detail = "running", _as_told_from_elsewhere(evidence)
+    elif evidence.pulled is None and _works_elsewhere(evidence):
+        word = "running"
+        detail = f"on {evidence.host}, by its state file: locks do not reach here"
     else:
         word, detail = _dead(evidence)
     silent_s = silence(evidence) if word in ("running", "unguarded") else None
@@ -324,12 +325,6 @@ def _is_of_elsewhere(evidence: Evidence) -> bool:
     ):
         return False
     return state.get("phase") not in ENDS and _attempt(evidence.exit) < _attempt(state)
-
-
-def _as_told_from_elsewhere(evidence: Evidence) -> str:
-    if evidence.pulled is None:
-        return f"on {evidence.host}, by its state file: locks do not reach here"
-    return f"on {evidence.host}, when it was pulled from {evidence.pulled.host}"
 
 
 def _since_when(evidence: Evidence) -> str:

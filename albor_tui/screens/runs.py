@@ -356,7 +356,8 @@ class RunsScreen(RunActionsScreen):
         self.query_one(RunTable).display = not is_empty
         self.query_one("#preview").display = not is_empty
         if is_empty:
-            empty.update(_nothing(self._has_news, self._words, self._problem))
+            is_read = self._has_news and self._view.is_complete
+            empty.update(_nothing(is_read, self._words, self._problem))
 
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:
@@ -638,9 +639,9 @@ def _stem(views: Sequence[RunView]) -> str:
     return f"runs-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
 
 
-def _nothing(has_news: bool, words: str, problem: str) -> Content:
-    if not has_news:
-        return Content.styled("looking for runs", "$ink-muted")
+def _nothing(is_read: bool, words: str, problem: str) -> Content:
+    if not is_read:
+        return styled.loading()
     if words:
         return styled.text(f"no run matches {words!r}; esc shows all", "$ink-muted")
     if problem:

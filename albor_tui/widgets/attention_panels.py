@@ -12,7 +12,8 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.runs.state_word import shown_word
+from albor_core.feed.view import LOADING, RunView
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of, tails_of_items
@@ -88,6 +89,7 @@ def head(found: AttentionList, width: int) -> Content:
     """ "4 need you, 3 running fine, 1 not watched ...", as much as fits; the least first left."""
     count, hours = len(found.open), gpu_hours(found.gpu_hours)
     needs = f"{count} needs you" if count == 1 else f"{count} need you" if count else ""
+    needs += " so far" if needs and not found.is_complete else ""
     tone = styled.SEVERITY_TONE.get(found.severity, "$ink")
     parts = [(needs or _calm(found), f"bold {tone}" if count else f"bold {_calm_tone(found)}")]
     if found.fine and (count or not found.is_quiet):
@@ -113,7 +115,7 @@ def head(found: AttentionList, width: int) -> Content:
 
 def _calm(found: AttentionList) -> str:
     if not found.is_complete:
-        return "looking"
+        return LOADING
     if found.is_quiet and found.fine:
         count = quantity.counted(len(found.fine), "run")
         return f"quiet: {count} watched, nothing is wrong"
@@ -127,7 +129,7 @@ def _calm_tone(found: AttentionList) -> str:
 def nothing(found: AttentionList, names: dict[str, str], hidden: int) -> Content:
     """What to say where no entry is listed: never more than is known."""
     if not found.is_complete:
-        return Content.styled("looking at the runs", "$ink-muted")
+        return styled.loading()
     calm = Content.styled(_calm(found), f"bold {_calm_tone(found)}")
     lines = [calm if calm.plain.startswith("quiet") else Content.styled(_calm(found), "bold $ink")]
     if not (found.fine or found.not_watched):
@@ -195,7 +197,8 @@ class AttentionTable(LineList):
         key = Content.assemble(
             (f"{item.key} ", "bold $accent"), (KEY_WORD.get(item.key, ""), "$ink-muted")
         )
-        said = key if item.key and item.key != "enter" else Content("")
+        is_offered = item.key not in ("", "enter") and not getattr(self.app, "is_read_only", False)
+        said = key if is_offered else Content("")
         if not item.is_open:
             said = Content.styled(_seen(item), "$ink-faint")
         if width < 110:  # a summary has the place of a key that there is not
@@ -265,9 +268,11 @@ class AttentionDetail(Panel):
         began = ""
         if item.since_wall is not None:
             began = f"{since(item)} ago, {quantity.clock(item.since_wall)}"
-        step = "" if item.step is None else f"step {quantity.count(item.step)}"
-        if self.run is not None:
-            step = f"{self.run.status}{', ' if step else ''}{step}"
+        at = item.step if self.run is None or self.run.step is None else self.run.step
+        step = "" if at is None else f"step {quantity.count(at)}"
+        if self.run is not None:  # what it is doing now, not where the trouble began
+            word = shown_word(self.run.status, self.run.age_s if self.run.is_silent else None)
+            step = f"{word}{', ' if step else ''}{step}"
         name = f"{item.run_name}  {item.run_id}" if item.run_name else item.run_id or item.host
         host = f" on {item.host}" if item.host and item.run_id else ""
         key = f"{item.key}: {self.helps}" if self.helps and item.key else ""

@@ -35,6 +35,7 @@ class Trace:
     label: str = ""
     nonfinite: tuple[int, ...] = ()
     is_noisy: bool = False
+    letter: str = ""
     rulers: Mapping[str, Ruler] = field(default_factory=dict)
 
     def nearest(self, step: float) -> int | None:
@@ -87,7 +88,9 @@ class ChartData:
         return tuple(
             line
             if isinstance(line, Trace)
-            else Trace(line.tone, line.x, line.y, line.low, line.high, line.label)
+            else Trace(
+                *(line.tone, line.x, line.y, line.low, line.high, line.label), letter=line.letter
+            )
             for line in self.lines
         )
 

@@ -77,7 +77,7 @@ class ChartGrid(Widget, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.wanted: ChartGrid.Wanted | None = None
         self._look = Look()
-        self._words = ""
+        self._words = self._sought = ""
         self._at = self._first = self._page = 0
         self._is_solo = False
         self._slots: list[Chart] = []
@@ -139,6 +139,8 @@ class ChartGrid(Widget, can_focus=True):
             if chosen in self.order and not self.pinned:
                 self._at = self.order.index(chosen)
             self._arrange()
+            if self._sought:
+                self.go_to(self._sought)
 
     def watch_is_read(self) -> None:
         self._fill()
@@ -198,6 +200,8 @@ class ChartGrid(Widget, can_focus=True):
         missing = min(columns * rows, max(1, count)) - len(self._slots)
         if missing > 0:
             fresh = [Chart(classes="-keys") for _ in range(missing)]
+            for chart in fresh:
+                chart.brings_finer = True
             self._slots += fresh
             body.mount(*fresh)
         self._fill()
@@ -302,6 +306,14 @@ class ChartGrid(Widget, can_focus=True):
     def action_move(self, columns: int, rows: int) -> None:
         self._at = min(max(0, self._at + columns + rows * self._shape[0]), len(self.order) - 1)
         self._arrange()
+
+    def go_to(self, key: str) -> None:
+        """Choose the chart of a metric; where it is not known yet, once it is."""
+        self._words, self._sought = "", key
+        if key in self.order:
+            self._at, self._sought = self.order.index(key), ""
+            self._arrange()
+            self._choose(is_here=True)
 
     def action_page(self, pages: int) -> None:
         self._at = min(max(0, self._at + pages * self._capacity), max(0, len(self.order) - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from albor_tui.look import quantity
 from albor_tui.widgets.chart.data import Look, Mark, Trace
@@ -12,6 +13,45 @@ from albor_tui.widgets.chart.lines import DOTS, bucket_steps, bucketed, smoothed
 from albor_tui.widgets.chart.ticks import Range
 
 Piece = tuple[str, str]  # words, tone
+MOST_EXTREMES = 20
+_NEAR = 50  # of so many parts of a line one holds one extreme at the most
+_AROUND = 12  # points on either side that say what is usual at a place
+
+
+class Extreme(NamedTuple):
+    """Where a line lies far from what is usual around it: steps (one, or those of a bucket), and
+    the value."""
+
+    first: float
+    last: float
+    value: float
+
+
+def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
+    """The extremes of a line, the farthest out first; what is not finite is farther than any."""
+    count = len(trace.x)
+    lows, highs = trace.low or trace.y, trace.high or trace.y
+    far: list[tuple[float, int, float]] = []
+    for i in range(count):
+        near = trace.y[max(0, i - _AROUND) : i] + trace.y[i + 1 : i + 1 + _AROUND]
+        finite = sorted(y for y in near if math.isfinite(y))
+        if not finite:
+            continue
+        usual = finite[len(finite) // 2]
+        value = max((lows[i], highs[i]), key=lambda v: abs(v - usual) if v == v else math.inf)
+        has_bad = not math.isfinite(value) or bool(trace.nonfinite and trace.nonfinite[i])
+        far.append((math.inf if has_bad else abs(value - usual), i, value))
+    chosen: list[int] = []
+    found: list[Extreme] = []
+    apart = max(1, count // _NEAR)
+    for distance, i, value in sorted(far, key=lambda one: (-one[0], one[1])):
+        if len(found) == MOST_EXTREMES or distance == 0:
+            break
+        if all(abs(i - other) > apart for other in chosen):
+            chosen.append(i)
+            end = trace.x[i + 1] - 1 if trace.low and i + 1 < count else trace.x[i]
+            found.append(Extreme(trace.x[i], max(end, trace.x[i]), value))
+    return tuple(found)
 
 
 def exact(value: float) -> str:

@@ -31,6 +31,7 @@ from albor_tui.widgets.diff_panels import (
     VerdictPanel,
     legend,
     letter,
+    why_of_all,
 )
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
@@ -116,6 +117,7 @@ class DiffScreen(PollingScreen):
         if self._document is not None:
             verdicts, most = len(self._document["verdicts"]), max(5, self.size.height // 3)
             lines = 3 if verdicts == 1 else verdicts
+            lines = 1 if verdicts > 1 and why_of_all(self._document) else lines
             self.query_one("#verdict").styles.height = 2 + min(lines, most)
         if self._document is None or self.has_class("-narrow") or self.has_class("-short"):
             body.styles.grid_rows = None

@@ -92,8 +92,7 @@ class VerdictPanel(DiffPanel):
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         verdicts = list(document["verdicts"])
-        reasons = {_no_outcome(one) for one in verdicts}
-        if len(verdicts) > 1 and len(reasons) == 1 and (why := reasons.pop()):  # said once
+        if len(verdicts) > 1 and (why := why_of_all(document)):  # said once
             head = Content.styled("none is judged against ", "$ink-muted")
             return [head + _named(document, 0) + styled.text(f"   {why}", "$ink-muted")]
         found: list[Content] = []
@@ -284,6 +283,12 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
         if line.cell_length + part.cell_length <= width:
             line += part
     return line
+
+
+def why_of_all(document: Document) -> str:
+    """The one reason why no pair is judged; "" where one is, or their reasons differ."""
+    reasons = {_no_outcome(one) for one in document["verdicts"]}
+    return reasons.pop() if len(reasons) == 1 else ""
 
 
 def _no_outcome(verdict: Document) -> str:

@@ -83,8 +83,9 @@ class BuiltIn:
         return tuple(said)
 
     def finish(self) -> tuple[BuiltInTrouble, ...]:
-        """The run is over: what its last values say."""
-        return tuple(one for found in self._not_finite.end() for one in self._of_metric(found))
+        """The run is over: what its last values say. It is silent no more, and has ended."""
+        last = [one for found in self._not_finite.end() for one in self._of_metric(found)]
+        return (*last, *self._settle("silence", None))
 
     def _of_metric(self, found: Found) -> Iterator[BuiltInTrouble]:
         name = f"{RULE}{_word(found.key)}"

@@ -339,6 +339,15 @@ def test_silence_much_longer_than_its_own_steps_is_told_and_ends_with_a_line(tmp
     assert bench.ids("andon.clear") == ["silence@1.10"]
 
 
+def test_a_run_that_was_stopped_while_silent_is_silent_no_more(tmp_path):
+    bench = Bench(tmp_path)
+    logged(bench, 10, 5.0)
+    bench.look(70.0)
+    assert silences(bench) == ["silence@1.10"]
+    bench.watcher.finish()
+    assert bench.ids("andon.clear") == ["silence@1.10"]
+
+
 def test_a_program_of_slow_steps_may_be_silent_longer(tmp_path):
     bench = Bench(tmp_path)
     logged(bench, 10, 60.0)

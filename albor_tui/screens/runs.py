@@ -18,7 +18,7 @@ from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view import LOADING, RunsView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of
@@ -321,7 +321,8 @@ class RunsScreen(RunActionsScreen):
         asked = (self._words, self._filter_problem, self._group)
         total = max(len(self._view.rows), self._view.total)
         count = self._count_of(shown, total)
-        count += ", loading" if total and not self._view.is_complete else ""
+        if not (self._view.is_complete and self._has_news):
+            count = f"{count}, {LOADING}" if total else LOADING
         mark = (count, order, self._reverse, asked, chosen, hidden)
         if mark == self._titled:  # a title redraws everything inside its frame
             return

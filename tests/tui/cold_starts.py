@@ -158,17 +158,18 @@ async def truth_of(scene: Scene, size: tuple[int, int]) -> tuple[dict[str, froze
     """What each screen says when all was read, and how many entries need somebody."""
     told: dict[str, frozenset[str]] = {}
     needs = 0
-    app = cockpit(scene, None)
-    frames = recorded(app)
-    async with app.run_test(size=size) as pilot:
-        await still(pilot, 30.0, 3.0)
-        for key in ("", *WALK):
-            if key:
-                await pilot.press(key)
-            await still(pilot, 9.0, 1.2)
-            name, text = frames[-1]
-            told[name] = told.get(name, frozenset()) | claims(text)
-            needs = max(needs, badge(text) or 0)
+    for tab, walk in ((None, ("", *WALK)), (TABS[0].key, ("", *STROKES.values()))):
+        app = cockpit(scene, tab)
+        frames = recorded(app)
+        async with app.run_test(size=size) as pilot:
+            await still(pilot, 30.0, 3.0)
+            for key in walk:
+                if key:
+                    await pilot.press(key)
+                await still(pilot, 9.0, 1.2)
+                name, text = frames[-1]
+                told[name] = told.get(name, frozenset()) | claims(text)
+                needs = max(needs, badge(text) or 0)
     return told, needs
 
 

@@ -11,8 +11,9 @@ from fake_feed import training
 from settled import until
 from slow_reads import FILES, STORE, Gate, badge, braked, claims, recorded, shown_on
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view import RunsView, RunView
 from albor_tui.app import AlborApp
+from albor_tui.messages import RunsChanged
 from albor_tui.model.run_tabs import TABS
 from albor_tui.model.source import LiveSource
 from albor_tui.screens import polling_screen
@@ -139,6 +140,18 @@ def test_attempts_that_were_not_read_are_not_said_to_be_none():
     assert table.draw(60, 4).plain == "loading"
     table._is_read = True
     assert table.draw(60, 4).plain == "no attempt was recorded"
+
+
+async def test_the_title_of_an_unread_list_counts_nothing(cockpit, source):
+    source.rows = ()
+    async with cockpit().run_test(size=(100, 30)) as pilot:
+        screen = pilot.app.screen
+        screen.show_runs(RunsChanged(RunsView(is_complete=False)))
+        await pilot.pause()
+        assert "runs loading" in shown_on(screen)
+        screen.show_runs(RunsChanged(RunsView()))
+        await pilot.pause()
+        assert "runs 0" in shown_on(screen)
 
 
 def test_an_unread_list_of_runs_is_not_an_empty_one():

@@ -88,8 +88,7 @@ class AttentionHead(Widget):
 def head(found: AttentionList, width: int) -> Content:
     """ "4 need you, 3 running fine, 1 not watched ...", as much as fits; the least first left."""
     count, hours = len(found.open), gpu_hours(found.gpu_hours)
-    needs = f"{count} needs you" if count == 1 else f"{count} need you" if count else ""
-    needs += " so far" if needs and not found.is_complete else ""
+    needs = _needs(found)
     tone = styled.SEVERITY_TONE.get(found.severity, "$ink")
     parts = [(needs or _calm(found), f"bold {tone}" if count else f"bold {_calm_tone(found)}")]
     if found.fine and (count or not found.is_quiet):
@@ -111,6 +110,13 @@ def head(found: AttentionList, width: int) -> Content:
         if line.cell_length <= width:
             return line
     return line
+
+
+def _needs(found: AttentionList) -> str:
+    """ "4 need you", "1 needs you so far" while runs are still read; "" where none does."""
+    count = len(found.open)
+    words = f"{count} needs you" if count == 1 else f"{count} need you"
+    return (words if found.is_complete else f"{words} so far") if count else ""
 
 
 def _calm(found: AttentionList) -> str:
@@ -268,11 +274,7 @@ class AttentionDetail(Panel):
         began = ""
         if item.since_wall is not None:
             began = f"{since(item)} ago, {quantity.clock(item.since_wall)}"
-        at = item.step if self.run is None or self.run.step is None else self.run.step
-        step = "" if at is None else f"step {quantity.count(at)}"
-        if self.run is not None:  # what it is doing now, not where the trouble began
-            word = shown_word(self.run.status, self.run.age_s if self.run.is_silent else None)
-            step = f"{word}{', ' if step else ''}{step}"
+        step = self._now(item)
         name = f"{item.run_name}  {item.run_id}" if item.run_name else item.run_id or item.host
         host = f" on {item.host}" if item.host and item.run_id else ""
         key = f"{item.key}: {self.helps}" if self.helps and item.key else ""
@@ -287,6 +289,16 @@ class AttentionDetail(Panel):
             (False, "seen", _marked(item), "$ink"),
             (False, "shell", item.command, "$ink-muted"),
         ]
+
+    def _now(self, item: AttentionItem) -> str:
+        """What its run is doing, and at which step: not where the trouble began."""
+        run = self.run
+        at = item.step if run is None or run.step is None else run.step
+        step = "" if at is None else f"step {quantity.count(at)}"
+        if run is None:
+            return step
+        word = shown_word(run.status, run.age_s if run.is_silent else None)
+        return f"{word}, {step}" if step else word
 
     def _curve(self) -> str:
         return glyphs.spark(self.past[1][-400:], max(1, self.content_size.width - 8))

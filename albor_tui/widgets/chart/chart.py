@@ -13,7 +13,7 @@ from textual.message import Message
 
 from albor_tui.widgets.chart.canvas import ChartCanvas
 from albor_tui.widgets.chart.data import ChartData, Look
-from albor_tui.widgets.chart.reading import Extreme, extremes_in
+from albor_tui.widgets.chart.reading import Extreme, extremes_in, place_of
 from albor_tui.widgets.chart.ticks import Range
 
 __all__ = ["Chart", "ChartData", "Look"]
@@ -87,30 +87,14 @@ class Chart(ChartCanvas, can_focus=True):
         trace = self.ruled
         if trace is None:
             return
-        lows, highs = trace.low or trace.y, trace.high or trace.y
-        inside = [i for i, x in enumerate(trace.x) if one.first <= x <= one.last]
-        has_it = [
-            i
-            for i in inside
-            if one.value in (lows[i], highs[i], trace.y[i])
-            or (one.value != one.value and (trace.nonfinite or (0,) * len(trace.x))[i])
-        ]
-        at = next(iter(has_it or inside), None)
-        if at is None:  # it is not among the data of this window
-            first, last = one.first, one.last
-        else:
-            following = trace.x[at + 1] if at + 1 < len(trace.x) else trace.x[at] + 1
-            first, last = trace.x[at], max(trace.x[at], following - 1)
+        first, last, is_told = place_of(trace, one)
         look = replace(self.look, cursor=first, is_pinned=True)
-        self._seeks = self.brings_finer and (at is None or (bool(trace.low) and last > first))
+        self._seeks = self.brings_finer and not is_told
         if self._seeks:
-            half = max(NARROWEST, last - first + 1) / 2
-            middle = (first + last) / 2
-            ends = [self.x_at(middle - half), self.x_at(middle + half)]
-            look = replace(look, window=Range(*ends) if ends[1] > ends[0] else None)
-        elif (
-            look.window is not None and not look.window.low <= self.x_at(first) <= look.window.high
-        ):
+            half, middle = max(NARROWEST, last - first + 1) / 2, (first + last) / 2
+            low, high = self.x_at(middle - half), self.x_at(middle + half)
+            look = replace(look, window=Range(low, high) if high > low else None)
+        elif look.window and not look.window.low <= self.x_at(first) <= look.window.high:
             look = replace(look, window=None)
         self.set_look(look)
 

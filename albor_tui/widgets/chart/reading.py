@@ -30,21 +30,11 @@ class Extreme(NamedTuple):
 def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
     """The extremes of a line, the farthest out first; what is not finite is farther than any."""
     count = len(trace.x)
-    lows, highs = trace.low or trace.y, trace.high or trace.y
-    far: list[tuple[float, int, float]] = []
-    for i in range(count):
-        near = trace.y[max(0, i - _AROUND) : i] + trace.y[i + 1 : i + 1 + _AROUND]
-        finite = sorted(y for y in near if math.isfinite(y))
-        if not finite:
-            continue
-        usual = finite[len(finite) // 2]
-        value = max((lows[i], highs[i]), key=lambda v: abs(v - usual) if v == v else math.inf)
-        has_bad = not math.isfinite(value) or bool(trace.nonfinite and trace.nonfinite[i])
-        far.append((math.inf if has_bad else abs(value - usual), i, value))
+    far = [(*known, i) for i in range(count) if (known := _distance(trace, i)) is not None]
     chosen: list[int] = []
     found: list[Extreme] = []
     apart = max(1, count // _NEAR)
-    for distance, i, value in sorted(far, key=lambda one: (-one[0], one[1])):
+    for distance, value, i in sorted(far, key=lambda one: (-one[0], one[2])):
         if len(found) == MOST_EXTREMES or distance == 0:
             break
         if all(abs(i - other) > apart for other in chosen):
@@ -52,6 +42,42 @@ def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
             end = trace.x[i + 1] - 1 if trace.low and i + 1 < count else trace.x[i]
             found.append(Extreme(trace.x[i], max(end, trace.x[i]), value))
     return tuple(found)
+
+
+def _distance(trace: Trace, i: int) -> tuple[float, float] | None:
+    """How far a point lies from what is usual around it, and its value there; None: not known."""
+    near = trace.y[max(0, i - _AROUND) : i] + trace.y[i + 1 : i + 1 + _AROUND]
+    finite = sorted(y for y in near if math.isfinite(y))
+    if not finite:
+        return None
+    usual, ends = finite[len(finite) // 2], _ends(trace, i)
+    value = max(ends, key=lambda v: abs(v - usual) if v == v else math.inf)
+    return (math.inf if _is_odd(trace, i, value) else abs(value - usual)), value
+
+
+def _ends(trace: Trace, i: int) -> tuple[float, float]:
+    return (trace.low or trace.y)[i], (trace.high or trace.y)[i]
+
+
+def _is_odd(trace: Trace, i: int, value: float) -> bool:
+    return not math.isfinite(value) or bool(trace.nonfinite and trace.nonfinite[i])
+
+
+def place_of(trace: Trace, one: Extreme) -> tuple[float, float, bool]:
+    """First and last step of an extreme as finely as a line tells it, and whether that is exact."""
+    inside = [i for i, x in enumerate(trace.x) if one.first <= x <= one.last]
+    has_it = [
+        i
+        for i in inside
+        if one.value in (*_ends(trace, i), trace.y[i])
+        or (one.value != one.value and _is_odd(trace, i, trace.y[i]))
+    ]
+    at = next(iter(has_it or inside), None)
+    if at is None:  # it is not among the data of this window
+        return one.first, one.last, False
+    following = trace.x[at + 1] if at + 1 < len(trace.x) else trace.x[at] + 1
+    last = max(trace.x[at], following - 1)
+    return trace.x[at], last, not (trace.low and last > trace.x[at])
 
 
 def exact(value: float) -> str:

@@ -35,12 +35,15 @@ _GRAIN = 4  # parts of a range that count as one: a live run's order is not to c
 
 
 class Logged(NamedTuple):
-    """One metric that a run logs: its newest value and its finite range, None where not known."""
+    """One metric that a run logs: its newest value and its finite range, None where not known, and
+    how many values it has; 0 where nobody counted.
+    """
 
     name: str
     last: float | None = None
     low: float | None = None
     high: float | None = None
+    count: int = 0
 
 
 class MainMetric(NamedTuple):

@@ -171,6 +171,8 @@ class Watcher:
             self._stamp = stamp
             self._take_rules(wall)
         more = self._read_lines()
+        if not more and self._kind != "train":
+            self._tell_troubles(self._built_in.wait(wall), wall)
         if living.is_alive and now >= self._clock_at:
             self._clock_at = now + MACHINE_S
             self._take_clock(wall, now, living)

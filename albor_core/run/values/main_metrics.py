@@ -43,7 +43,7 @@ class Logged(NamedTuple):
     last: float | None = None
     low: float | None = None
     high: float | None = None
-    count: int = 0
+    points: int = 0
 
 
 class MainMetric(NamedTuple):

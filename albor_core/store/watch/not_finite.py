@@ -218,7 +218,7 @@ class NotFinite:
         """What stands for the run, by what was logged until now."""
         at = len(self._seen), self._lines.bit_length()
         if self._heads[0] != at:
-            logged = [Logged(name, count=one.count) for name, one in self._seen.items()]
+            logged = [Logged(name, points=one.count) for name, one in self._seen.items()]
             mains = main_metrics(logged, most=HEADS)
             self._heads = (at, tuple(one.name for one in mains))
         return self._heads[1]

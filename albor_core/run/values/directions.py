@@ -206,35 +206,39 @@ def _of_words(before: list[str], words: list[str]) -> Direction | None:
         return "min" if KNOWN["".join(words[1:])] == "max" else None  # 1-ssim
     if "at" in words[1:]:
         words = words[: words.index("at")]
-        if words[-1] in _OF_TASKS:
-            turns = TURNS | TURNS_OF["passrate"]
-            return "max" if turns.isdisjoint(before + words) else None
         if words[-1] in _AT:
-            return "max" if all(_is_plain(word, NEUTRAL) for word in before + words[:-1]) else None
+            return _at_rank(before, words)
     if (cost := _of_cost(before + words)) is not None:
         return None if cost == "none" else cost
+    if words[0] in ("loss", "losses") and all(_is_plain(word, LOSS_OF) for word in words[1:]):
+        return "min" if TURNS.isdisjoint(before) else None  # loss_rpn_cls
+    return _of_head(before, words)
+
+
+def _at_rank(before: list[str], words: list[str]) -> Direction | None:
+    """Of what is asked of the first few: pass@1."""
+    if words[-1] in _OF_TASKS:
+        return "max" if (TURNS | TURNS_OF["passrate"]).isdisjoint(before + words) else None
+    return "max" if all(_is_plain(word, NEUTRAL) for word in before + words[:-1]) else None
+
+
+def _of_head(before: list[str], words: list[str]) -> Direction | None:
+    """Of the longest known name that the words end in."""
     for whole in (words, _shortened(words)):
         for start in range(len(whole)):
             name = "".join(whole[start:])
-            way = next((KNOWN[one] for one in _spellings(name) if one in KNOWN), None)
-            if way is not None:
-                if _is_loss_of_part(words):
-                    break
-                is_loose = len(whole) - start > 1 or not LOOSE.isdisjoint(_spellings(name))
-                if not TURNS_OF.get(name, frozenset()).isdisjoint(before + whole[:start]):
-                    return None
-                return _unless_turned(name, before, whole[:start], is_loose=is_loose)
-    return "min" if _is_loss_of_part(words) and TURNS.isdisjoint(before) else None
+            if KNOWN.keys().isdisjoint(_spellings(name)):
+                continue
+            if not TURNS_OF.get(name, frozenset()).isdisjoint(before + whole[:start]):
+                return None
+            is_loose = len(whole) - start > 1 or not LOOSE.isdisjoint(_spellings(name))
+            return _unless_turned(name, before, whole[:start], is_loose=is_loose)
+    return None
 
 
 def _spellings(name: str) -> tuple[str, str]:
     """f1; map50, map"""
     return name, name.rstrip("0123456789")
-
-
-def _is_loss_of_part(words: list[str]) -> bool:
-    """loss_rpn_cls"""
-    return words[0] in ("loss", "losses") and all(_is_plain(w, LOSS_OF) for w in words[1:])
 
 
 def _shortened(words: list[str]) -> list[str]:

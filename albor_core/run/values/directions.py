@@ -224,7 +224,8 @@ def _at_rank(before: list[str], words: list[str]) -> Direction | None:
 
 def _of_head(before: list[str], words: list[str]) -> Direction | None:
     """Of the longest known name that the words end in."""
-    for whole in (words, _shortened(words)):
+    for end in range(len(words), len(_shortened(words)) - 1, -1):  # inception score, mean
+        whole = words[:end]
         for start in range(len(whole)):
             name = "".join(whole[start:])
             if KNOWN.keys().isdisjoint(_spellings(name)):

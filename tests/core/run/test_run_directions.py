@@ -176,6 +176,9 @@ LOGGED_BY = {
         learners/default_policy/policy_loss train/clip_fraction rollout/exploration_rate
         frac_reward_zero_std objective/non_score_reward"""),
     "StyleGAN, RAFT": ("Metrics/fid50k_full chairs_epe sintel_clean_epe", "", "Loss/scores/fake"),
+    "structures, optical flow, aggregates": ("rmsd_mean error_mean_epoch", """
+        tm_score lddt inception_score_mean dice_score_mean_epoch val/f1_score_best""", """
+        kitti-f1 kitti_flow_f1"""),
     "caches, labels, codebooks": ("self_bleu label_error_rate packet_loss cache_miss_rate", """
         kv_cache_hit_rate prefix_cache_hit_rate""", """
         codebook_perplexity vq/perplexity router_perplexity mixed_precision profit_loss stop_loss

@@ -67,6 +67,8 @@ _MIN: tuple[str, ...] = (
     "davies bouldin|davies bouldin score|davies bouldin index",
     # optimisation and bandits: BoTorch
     "regret|cumulative regret|simple regret|optimality gap",
+    # structures, risk: CASP, empyrical
+    "rmsd|max drawdown|jer",
     # questions and answers: ragas; use of a codebook and diversity: Texygen
     "noise sensitivity|self bleu|pairwise bleu|hallucination rate",
     # torchmetrics and sklearn.metrics, by the names of their classes and functions
@@ -137,6 +139,8 @@ _MAX: tuple[str, ...] = (
     "scale invariant signal distortion ratio|structural similarity index measure",
     "peak signal noise ratio|word info preserved|normalized dcg|critical success index",
     "generalized dice score|complete intersection over union|distance intersection over union",
+    # structures: AlphaFold, CASP; advertising; COMET without references
+    "tm score|tmscore|gdt ts|lddt|plddt|gauc|comet kiwi|xcomet xl|quadratic kappa|dockq",
     # questions and answers: ragas, HELM
     "answer relevancy|answer relevance|context relevancy|context relevance|answer correctness",
     "factual correctness|response relevancy|groundedness|response groundedness|math equiv",
@@ -186,6 +190,7 @@ TURNS_OF: dict[str, frozenset[str]] = {
     """)),
     **dict.fromkeys(("auc", "auroc", "auprc"), word_set("deletion risk domain sparsification")),
     **dict.fromkeys(("bleu", "rouge", "rougel", "chrf", "meteor"), word_set("self pairwise copy")),
+    "f1": word_set("kitti flow fl outlier outliers"),  # a share of outliers: KITTI, RAFT
     **dict.fromkeys(("loss", "losses"), word_set("""
         profit stop and heat weight hair hearing domain
     """)),

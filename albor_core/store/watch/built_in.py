@@ -78,6 +78,7 @@ class BuiltIn:
             self._gaps.append(wall - self._last)
         self._last = wall
         said = list(self._settle("silence", None))
+        said += self.wait(wall)  # as who looks each second had it, also where all is read at once
         for found in self._not_finite.take(step, values, wall):
             said += self._of_metric(found)
         return tuple(said)

@@ -82,6 +82,16 @@ def test_a_run_that_ended_since_is_told_of_all_that_it_ended_in():
         assert set(told(beside(name, 1, NAN), 0.1)) == {name}, name
 
 
+def test_a_history_that_is_read_at_once_is_told_of_as_a_run_that_was_watched():
+    """`side` was NaN for half a minute, between two lines of others."""
+    lines = [{"a": 1.0, "b": 1.0, "side": 1.0}] * 9 + [{"side": NAN}, {"a": 1.0}, {"side": 1.0}]
+    watched, read = told(lines, 30.0), BuiltIn()
+    found = [one.metric for n, line in enumerate(lines) for one in read.take_step(line, 30.0 * n)]
+    assert [*watched] == found == ["side"]
+    fast = BuiltIn()
+    assert not [one for n, line in enumerate(lines) for one in fast.take_step(line, 0.1 * n)]
+
+
 def test_a_mean_of_errors_that_never_was_a_number_is_told_at_once():
     for name in ("val/mse", "nll", "elbo", "pde_residual", "energy_mae", "val_ce", "loss"):
         assert set(told([{name: NAN}], 60.0, at_end=False)) == {name}, name

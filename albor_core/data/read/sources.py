@@ -44,7 +44,7 @@ from albor_core.data.stage.workers import each
 from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
 from albor_core.run.files.publish import check_target
 
-RULES = 1  # counted up when the same sources would give other documents
+RULES = 2  # counted up when the same sources would give other documents
 SPREAD_BYTES = 64 << 20  # less is done before other processes have started
 _STEP, _UNITS = "import", "units"
 

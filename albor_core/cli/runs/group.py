@@ -192,6 +192,7 @@ def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, An
         "silent_s": status.silent_s,
         **(_attention(Path(row.path), run_id) if db is None else _NOT_LOOKED_AT),
         "lines_lost": lines_lost(row.path, detail.facts),
+        "lines_unread": sum(at.ignored for at in reader.positions(run_id)),
         "pulled": None if pulled is None else asdict(pulled),
         "parent": reader.parents([run_id]).get(run_id),
         "children": list(card.child_ids),

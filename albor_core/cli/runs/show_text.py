@@ -110,9 +110,12 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
 
 def _names_left_out(made: Document) -> str:
     told = [one["data"] for one in made["events"] if one["name"] == NO_ROOM_EVENT]
-    if not told or not isinstance(names := told[-1].get("names"), int):
-        return ""
-    return f"its store has {MAX_NAMES:,} of {names:,} metric names; not {told[-1].get('first')}"
+    if told and isinstance(names := told[-1].get("names"), int):
+        return f"its store has {MAX_NAMES:,} of {names:,} metric names; not {told[-1].get('first')}"
+    if made["lines_unread"] and len(made["summary"]) >= MAX_NAMES:  # as runs before wrote it
+        lines = counted(made["lines_unread"], "line")
+        return f"its store has {MAX_NAMES:,} metric names and room for no other: those of {lines}"
+    return ""
 
 
 def _sent(trace: Document | None, run_id: str) -> str:

@@ -11,6 +11,7 @@ from albor_core.integrations.importers.find import find
 from albor_core.integrations.importers.foreign import Losses
 from albor_core.run.errors import DataError
 from albor_core.run.rundir import RunDir
+from albor_core.run.values import metrics
 from albor_core.store.query.reader import Reader
 
 
@@ -140,3 +141,14 @@ def test_the_step_of_the_program_wins_over_the_calls_that_wandb_counts(tmp_path)
     text = "_step,train/global_step,train/loss\n0,10,2.0\n1,20,1.5\n"
     (found,) = series(written(tmp_path / "a.csv", text)).values()
     assert found["train/loss"] == [(10, 2.0), (20, 1.5)]
+
+
+def test_an_import_of_too_many_names_keeps_the_house_s_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "MAX_NAMES", 5)
+    row = {"step": 1, **{f"k/{i}": i for i in range(7)}, "val_loss": 0.5}
+    path = written(tmp_path / "a.jsonl", json.dumps(row) + "\n")
+    done = CliRunner().invoke(cli, ["runs", "import", "--json", str(path)])
+    (run,) = json.loads(done.stdout)["runs"]
+    assert sum(run["unmapped"].values()) == 2 and run["keys"] == 6
+    with Reader(RunDir(Path(run["path"])).store) as reader:
+        assert "val/loss" in reader.summary(run["run"])

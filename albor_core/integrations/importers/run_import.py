@@ -70,6 +70,7 @@ from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 _MAX_STEP = 1 << 48
 _NAMES_A_LINE = 10
 _PIECE = 1 << 20
+_ITEMS_A_WAIT = 1_000
 _BY = "import"
 _MAX_TAG_CHARS, _MAX_NOTE_CHARS = 64, 16384
 _MAX_MEDIA, _MAX_MEDIA_BYTES = 100_000, 20 << 30
@@ -231,8 +232,10 @@ def _write_journal(
             journal.append("p", key=key, value=value, **start)
         losses, odd = Losses(), Odd()
         scribe = _Scribe(journal, home, foreign.created, losses, odd)
-        for item in foreign.items(losses):
+        for number, item in enumerate(foreign.items(losses)):
             scribe.take(item)
+            if number % _ITEMS_A_WAIT == 0:
+                journal.wait()  # a slow disk is waited for: memory would drop the oldest lines
         scribe.tell_not_finite()
         arrival.points, arrival.keys = scribe.points, len(scribe.last)
         arrival.media = scribe.media
@@ -254,8 +257,9 @@ def _write_journal(
                 "e", step=None, name="import.left_out", severity="info", data=data,
                 wall=scribe.wall, mono=0.0,
             )  # fmt: skip
-        if journal.pending or journal.dropped:
-            raise AlborError(str(journal.error), hint="free some space, import again")
+        if not journal.wait() or journal.dropped:
+            why = journal.error or f"{path}: the disk takes no line"
+            raise AlborError(why, hint="free some space, import again")
     finally:
         journal.close()
 

@@ -10,6 +10,7 @@ from albor_core.cli.main import cli
 from albor_core.integrations.importers.find import find
 from albor_core.integrations.importers.foreign import Losses
 from albor_core.run.errors import DataError
+from albor_core.run.files import line_appender
 from albor_core.run.rundir import RunDir
 from albor_core.run.values import metrics
 from albor_core.store.query.reader import Reader
@@ -152,3 +153,12 @@ def test_an_import_of_too_many_names_keeps_the_house_s_own(tmp_path, monkeypatch
     assert sum(run["unmapped"].values()) == 2 and run["keys"] == 6
     with Reader(RunDir(Path(run["path"])).store) as reader:
         assert "val/loss" in reader.summary(run["run"])
+
+
+def test_an_import_waits_for_a_slow_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(line_appender, "SLOW_S", 0.0)  # each line is handed to a thread
+    body = "".join(json.dumps({"step": i, "loss": 1 / (i + 1)}) + "\n" for i in range(200))
+    path = written(tmp_path / "a.jsonl", body)
+    done = CliRunner().invoke(cli, ["runs", "import", "--json", str(path)])
+    (run,) = json.loads(done.stdout)["runs"]
+    assert done.exit_code == 0 and run["points"] == 200

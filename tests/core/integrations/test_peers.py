@@ -2,12 +2,14 @@
 counted.
 
 `peers/write_all.py` wrote the ones kept in `peers/PEER.tar.xz`, ten of each peer; `make peers`
-writes two hundred of each and names their folder in ALBOR_PEERS.
+writes two hundred of each and names their folder in ALBOR_PEERS. There two hundred curves that
+every peer keeps alike are compared as well, each pair of peers by `albor runs diff`.
 """
 
 import json
 import os
 import tarfile
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -25,10 +27,10 @@ WORDS = {"csv": ("--from", "csv"), "trainer": ("--from", "json")}
 SINGLE = {"tensorboard": 2.0**-23}  # keeps single precision
 
 
-def written(peer, folder):
+def written(peer, folder, *, alike=False):
     """Where the files of a peer and their truth lie."""
     if given := os.environ.get("ALBOR_PEERS"):
-        return Path(given) / peer
+        return Path(given) / ("alike" if alike else "") / peer
     with tarfile.open(HERE / f"{peer}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder / peer
@@ -77,3 +79,48 @@ def test_every_value_that_a_peer_recorded_comes_at_its_step_or_is_counted(tmp_pa
         for what in differences(peer, truth, runs[truth["name"]])
     ]
     assert wrong == []
+
+
+def compared(first, second):
+    """What `albor runs diff` says of two runs."""
+    done = CliRunner().invoke(cli, ["runs", "diff", "--json", first, second])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def _both_end_in_nan(verdict):
+    return verdict["reason"] == "not_finite" and verdict["detail"].startswith("both are")
+
+
+def found_apart(said):
+    """What a comparison found to differ, in words."""
+    (verdict,) = said["verdicts"]
+    # of few points that are the same, or two ends in NaN, there is no verdict and no difference
+    is_same = verdict["outcome"] is None and verdict["difference"] == 0
+    if not (verdict["outcome"] == "indistinguishable" or is_same or _both_end_in_nan(verdict)):
+        yield f"verdict {verdict['outcome']}: {verdict['detail']}"
+    for key, stats in said["metrics"].items():
+        one, other = (dict(stat or {}) for stat in stats)
+        for word in ("count", "first_step", "last_step", "nonfinite", "axis"):
+            if one.get(word) != other.get(word):
+                yield f"{key}: {word} {one.get(word)}, not {other.get(word)}"
+    yield from (f"config {key}" for key in said["config"])
+
+
+def test_one_curve_by_any_two_peers_is_the_same_curve(tmp_path):
+    runs = {}
+    for peer in PEERS:
+        folder = written(peer, tmp_path, alike=True)
+        document = bring(folder / "files", *WORDS.get(peer, ()))
+        runs[peer] = {run["name"]: run["run"] for run in document["runs"]}
+    is_whole = "ALBOR_PEERS" in os.environ
+    names = [n for n in runs["csv"] if is_whole or n in ("steps-000", "nan-005", "splits-006")]
+    pairs = [*combinations(PEERS, 2)] if is_whole else [*pairwise(PEERS)]
+    wrong = [
+        f"{name} by {one} and {other}: {what}"
+        for name in names
+        for one, other in pairs
+        for what in found_apart(compared(runs[one][name], runs[other][name]))
+    ]
+    print(f"{len(names)} curves, {len(pairs)} pairs of peers each")
+    assert wrong == [] and names

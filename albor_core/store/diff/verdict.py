@@ -32,7 +32,6 @@ Single  A figure that a peer kept in single precision says no more than 24 bits:
 
 Where there is no such interval:
 
-
     fewer than MIN_POINTS finite differences, or no x in common    no verdict, and a reason; a
                                                                    difference of 0 where none is
     more than half of one run's window is NaN or Inf               that run is worse, no interval

@@ -28,6 +28,7 @@ _ROWS = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
+ROW_ENDINGS = tuple(_ROWS)
 _REFUSED = {
     **dict.fromkeys(
         (".zip", ".whl", ".jar", ".egg", ".7z", ".rar"), "unpack it (unzip {}) and give the folder"

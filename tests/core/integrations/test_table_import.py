@@ -263,6 +263,17 @@ def test_epochs_alone_are_the_steps_of_a_table(tmp_path, first):
     assert losses.unmapped == {} and {p.axis for p in points(path)} == {"epoch"}
 
 
+def test_numbers_of_an_epoch_may_lie_in_each_other_or_stand_a_row_for_each(tmp_path):
+    nested = [{"epoch": e, "m": {"loss": 2.0 - e, "word": "x"}} for e in (0, 1)]
+    (run,) = find(written(tmp_path / "n.json", nested)).runs()
+    assert [(p.step, p.values["m"]) for p in run.items(Losses())] == [
+        (0, {"loss": 2.0}), (1, {"loss": 1.0}),
+    ]  # fmt: skip
+    apart = [{"epoch": e, "metric": key, "value": e} for e in (3, 4) for key in ("loss", "acc")]
+    found, losses = log_of(tmp_path, apart)
+    assert found == {"loss": [(3, 3), (4, 4)], "acc": [(3, 3), (4, 4)]} and losses.unmapped == {}
+
+
 def points(path):
     return [point for run in find(path).runs() for point in run.items(Losses())]
 
@@ -353,11 +364,11 @@ def test_numbers_as_people_write_them_are_read_counted_and_named(tmp_path):
         "rate": [(1000, 1234), (2000, 2345)],
     }
     assert losses.unmapped == {
-        "percent read as a share": 2,
+        "percent as a share": 2,
         "rounded to k, M, B or T": 2,
-        "comma read as of thousands": 4,
+        "comma of thousands": 4,
     }
-    assert str(losses.examples["percent read as a share"]) == "acc at step 1000: 0.85"
+    assert str(losses.examples["percent as a share"]) == "acc at step 1000: 0.85"
 
 
 def test_a_comma_of_which_a_column_does_not_say_what_it_parts_stays_a_text(tmp_path):

@@ -72,8 +72,7 @@ class Columns:
             name = run_of(row)
             if name in columns.places or len(columns.places) <= most_runs:
                 read = columns.numbers(row)
-                keys = [key for key, value in read.items() if is_number(value) and key not in STEPS]
-                if keys:
+                if keys := _metrics(read):
                     places = columns.places.setdefault(name, LearnedPlaces())
                     places.see(read, columns.part(row), keys)
         return columns
@@ -139,9 +138,8 @@ class RowReader:
         return Point(place.step, wall, numbers, place.axis)
 
     def _values(self, row: Row, part: str, wall: float | None, place: RowPlace) -> dict[str, Any]:
-        key, value = _first(row, KEYS), _first(row, VALUES)
-        if isinstance(key, str) and value is not None:
-            return {_named(key, part): value}
+        if (one := _only_value(row)) is not None:
+            return {_named(one[0], part): one[1]}
         used = {*STEPS, *RUNS, "experiment", self._columns.split if part else None}
         used.update((*WALLS, *_times_beside(row)) if wall is not None else ())
         values = {k: v for k, v in row.items() if k not in used}
@@ -162,6 +160,22 @@ def run_of(row: Row) -> str | None:
 def _times_beside(row: Row) -> tuple[str, ...]:
     """Columns with the times of the values of another, as SwanLab writes them."""
     return tuple(name for name in row if name.endswith(_TIME) and name.removesuffix(_TIME) in row)
+
+
+def _only_value(row: Row) -> tuple[str, Any] | None:
+    """The metric and value of a row that has one of each; None for other rows."""
+    key = _first(row, KEYS)
+    is_one = isinstance(key, str) and any(name in row for name in VALUES)
+    return (key, _first(row, VALUES)) if is_one else None
+
+
+def _metrics(row: Row) -> list[str]:
+    """The columns of a row that have numbers, but for its place."""
+    if (one := _only_value(row)) is not None:
+        row = dict([one])
+    places = (*STEPS, *WALLS) if _wall(_first(row, WALLS)) is not None else STEPS
+    numbers = numbers_in(row, Losses())
+    return [name for name, number in numbers.items() if number != {} and name not in places]
 
 
 def _is_last_word(row: Row) -> bool:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-SHARE = "percent read as a share"
-THOUSANDS = "comma read as of thousands"
+SHARE = "percent as a share"
+THOUSANDS = "comma of thousands"
 ROUNDED = "rounded to k, M, B or T"
 
 _PERCENT = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)) ?%")

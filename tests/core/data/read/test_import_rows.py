@@ -270,3 +270,19 @@ def test_a_heading_in_mid_file_says_where_the_text_of_its_rows_is(tmp_path, body
     report = import_sources([tmp_path / "a.csv"], tmp_path / "c.parquet")
     assert [text for _, _, text in taken(report)] == texts
     assert dict(report.counts.sources["a.csv"].elsewhere) == elsewhere
+
+
+def test_files_of_one_folder_may_have_different_columns_and_each_says_which(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    pq.write_table(pa.table({"text": ["a"]}), folder / "0.parquet")
+    pq.write_table(pa.table({"id": [1], "content": ["b"]}), folder / "1.parquet")
+    with pytest.raises(DataError) as refused:
+        import_sources([folder], tmp_path / "c.parquet")
+    assert f"albor data import {folder}/*.parquet" in refused.value.hint
+    report = import_sources(sorted(folder.iterdir()), tmp_path / "c.parquet")
+    assert [text for _, _, text in taken(report)] == ["a", "b"]
+    assert [source.column for source in report.sources] == ["text", "content"]
+    asked = Asked(column="text")
+    with pytest.raises(DataError, match=r"1\.parquet: no column text \(columns: id, content\)"):
+        import_sources(sorted(folder.iterdir()), tmp_path / "d.parquet", asked)

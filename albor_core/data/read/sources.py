@@ -418,7 +418,8 @@ def _nothing_found(source: InputSource, counts: Counts, asked: Asked) -> DataErr
         what, hint = (
             f"usable file ending in {wanted}",
             _hint_of_rows(source.path)
-            or f"give a folder with {wanted} files, or: albor data import DIR -o FILE --suffix .txt",
+            or f"give a folder with {wanted} files, or: "
+            "albor data import DIR -o FILE --suffix .txt",
         )
     else:
         what, hint = "usable document", "look at its first lines, or give another --column"

@@ -299,6 +299,19 @@ def test_batches_that_begin_again_in_each_epoch_count_on(tmp_path):
     assert losses.examples["renumbered"].step == 30
 
 
+def test_a_column_of_the_size_of_a_batch_is_no_step(tmp_path):
+    rows = [{"epoch": e, "batch": 32, "loss": 2.0 - e} for e in (0, 1)]
+    found, losses = log_of(tmp_path, rows)
+    assert found["loss"] == [(0, 2.0), (1, 1.0)] and losses.unmapped == {}
+
+
+def test_a_number_of_people_in_a_row_for_each_value_is_named_by_its_metric(tmp_path):
+    path = written(tmp_path / "a.csv", "step,metric,value\n1,acc,85%\n")
+    losses = Losses()
+    assert list(series(path, losses).values()) == [{"acc": [(1, 0.85)]}]
+    assert str(losses.examples["percent as a share"]) == "acc at step 1: 0.85"
+
+
 def test_steps_that_go_on_over_epochs_stay_what_they_are(tmp_path):
     """Lightning's CSVLogger: rows of training and of validation apart, at the same step."""
     text = (

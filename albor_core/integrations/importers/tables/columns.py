@@ -130,7 +130,8 @@ class RowReader:
         numbers = numbers_in(values, losses)
         step = place.step if isinstance(place.step, int) else None
         for kind, name, number in told:
-            losses.note(kind, example=Example(name, step, number))
+            metric = next(iter(values), name) if name in VALUES and name not in values else name
+            losses.note(kind, example=Example(metric, step, number))
         if place.is_moved and numbers:
             key, value = next(iter(numbers.items()))
             first = float(value) if is_number(value) else None

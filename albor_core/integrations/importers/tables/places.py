@@ -38,6 +38,7 @@ class LearnedPlaces:
     tail: int = 0  # rows without a step since the last that has one
     is_parted: bool = False  # such rows lie between others
     has_updates: bool = False
+    has_batches: bool = False
     _before: tuple[int, float] | None = None  # epoch and step of the row before, of training
     _drops: int = 0
     _rises: int = 0
@@ -62,6 +63,7 @@ class LearnedPlaces:
             return
         self.is_parted |= self.has_step and self.tail > 0
         self.has_step, self.tail = True, 0
+        self.has_batches |= step_word(row, has_batches=False) is None
         self.has_updates |= "num_updates" in row
         self.has_iterations |= "iter" in row and "step" in row and epoch is not None
         if "iter" not in row and "step" in row and epoch is None:
@@ -101,6 +103,11 @@ class LearnedPlaces:
         return self._drops > self._rises or (self._stays > 0 and self._drops + self._rises == 0)
 
     @property
+    def counts_batches(self) -> bool:
+        """Whether a column of batches counts them: one that never rises is their size."""
+        return self.has_batches and self.stride is not None
+
+    @property
     def epoch_steps(self) -> float:
         """How many steps an epoch has, as far as was seen."""
         return self.most + (self.stride or 1 if self.least == 0 else 0)
@@ -127,7 +134,8 @@ class RowPlaces:
 
     def of(self, row: Row, part: str) -> RowPlace:
         known = self._known
-        said, epoch = step_word(row), _whole(row.get(EPOCH))
+        said = step_word(row, has_batches=known.counts_batches)
+        epoch = _whole(row.get(EPOCH))
         if said is None:
             return self._without_step(epoch)
         if not is_number(said):
@@ -141,7 +149,8 @@ class RowPlaces:
 
     def _without_step(self, epoch: int | None) -> RowPlace:
         known = self._known
-        if not known.has_step and known.only_epochs and epoch is not None:
+        has_step = known.has_step and (known.counts_batches or not known.has_batches)
+        if not has_step and known.only_epochs and epoch is not None:
             return self._by_epoch(epoch)
         is_closing = self._has_step and 0 < known.tail <= _MOST_LAST and not known.is_parted
         return RowPlace(whole(self._newest) if is_closing else None, is_closing=is_closing)
@@ -173,9 +182,11 @@ class RowPlaces:
         return before + end
 
 
-def step_word(row: Row) -> Any:
-    """What a row has in the first column of steps that it fills."""
-    for name in STEPS if EPOCH not in row else (*STEPS, *_BATCHES):
+def step_word(row: Row, *, has_batches: bool = True) -> Any:
+    """What a row has in the first column of steps that it fills; of an epoch, with `has_batches`,
+    also of batches.
+    """
+    for name in (*STEPS, *_BATCHES) if EPOCH in row and has_batches else STEPS:
         if (said := row.get(name)) is not None:
             return said
     return None

@@ -121,7 +121,8 @@ def show(run: str, most: int | None, patch: bool, db: str | None, as_json: bool)
             _write_patch(card)
             return
         if not as_json:
-            print_line(render_show(document, card))
+            unread = sum(at.ignored for at in reader.positions(run_id))
+            print_line(render_show(document, card, unread))
             return
         run_dir = placed(run_id, document["run"]["path"])
         document["media"] = [one.to_json() for one in media_in(reader, run_dir)]
@@ -192,7 +193,6 @@ def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, An
         "silent_s": status.silent_s,
         **(_attention(Path(row.path), run_id) if db is None else _NOT_LOOKED_AT),
         "lines_lost": lines_lost(row.path, detail.facts),
-        "lines_unread": sum(at.ignored for at in reader.positions(run_id)),
         "pulled": None if pulled is None else asdict(pulled),
         "parent": reader.parents([run_id]).get(run_id),
         "children": list(card.child_ids),

@@ -224,7 +224,7 @@ def test_what_fairseq_says_of_a_whole_epoch_is_no_point_of_the_curve(tmp_path):
     lines = [f"2026-01-02 03:04:05 | INFO | train | {json.dumps(row)}" for row in rows]
     lines.insert(1, "2026-01-02 03:04:05 | INFO | fairseq.trainer | begin training epoch 1")
     for said in (rows, lines):
-        found, losses = log_of(tmp_path, said)
+        found, losses = log_of(tmp_path, said, "train.log")
         assert found["loss"] == [(100, 8.0), (200, 7.0), (300, 6.0), (400, 5.0)]
         assert found["valid_loss"] == [(200, 5.5), (400, 5.5)]
         assert found["summary/train_loss"] == [(200, 7.7), (400, 7.7)]

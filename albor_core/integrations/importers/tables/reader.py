@@ -16,7 +16,13 @@ from albor_core.integrations.importers.foreign import ForeignRun, Importer, Item
 from albor_core.integrations.importers.tables.chart import chart_rows, is_chart
 from albor_core.integrations.importers.tables.columns import Columns, RowReader, run_of
 from albor_core.integrations.importers.tables.document import document_rows, run_name
-from albor_core.integrations.importers.tables.rows import Row, csv_rows, heading, json_lines
+from albor_core.integrations.importers.tables.rows import (
+    Row,
+    csv_rows,
+    heading,
+    is_log_line,
+    json_lines,
+)
 from albor_core.run.errors import DataError
 
 MAX_RUNS = 200
@@ -84,8 +90,10 @@ def _is_text(kind: str, path: Path, head: bytes) -> bool:
     """Whether a text is of `kind`: by its name, else by whether it begins as JSON."""
     if not head or b"\0" in head:
         return False
-    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    begins = {b"{": "jsonl", b"[": "json"}.get(first, "csv")
+    said = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    begins = {b"{": "jsonl", b"[": "json"}.get(said[:1], "csv")
+    if is_log_line(said.decode("utf-8", "replace")):
+        begins = "jsonl"
     return _SUFFIXES.get(path.suffix.lower(), begins) == kind
 
 

@@ -53,10 +53,15 @@ def json_lines(path: Path, losses: Losses) -> Iterator[Row]:
         row = _record(_AS_LOGGED.sub("{", line, count=1))
         if row is not None:
             yield as_row(row)
-        elif _LOGGED.match(line):
+        elif is_log_line(line):
             losses.note("line of text")
         else:
             losses.damaged += 1
+
+
+def is_log_line(line: str) -> bool:
+    """Whether a line begins with the time, as those of logs do."""
+    return _LOGGED.match(line) is not None
 
 
 def _record(line: str) -> dict[str, Any] | None:

@@ -224,13 +224,15 @@ class SinceLooked:
 class AttentionList:
     """All that needs a person. `fine`, `not_watched` and `tells_only` are ids of active runs: those
     that are watched with nothing open, those that nothing watches, and those that are watched by
-    what cannot act.
+    what cannot act. `being_read` are ids of runs that ended a moment ago: what their last lines
+    tell is not known yet.
     """
 
     items: tuple[AttentionItem, ...] = ()
     fine: tuple[str, ...] = ()
     not_watched: tuple[str, ...] = ()
     tells_only: tuple[str, ...] = ()
+    being_read: tuple[str, ...] = ()
     since_last_looked: SinceLooked = SinceLooked()
     is_complete: bool = True  # False while runs are still being read: no all-clear yet
     problem: str = ""  # why something could not be looked at
@@ -253,7 +255,7 @@ class AttentionList:
     @property
     def is_quiet(self) -> bool:
         """Whether everything was looked at, all that works is watched, and nothing is wrong."""
-        is_sure = self.is_complete and not self.problem
+        is_sure = self.is_complete and not (self.problem or self.being_read)
         return is_sure and not self.open and not self.not_watched
 
     def of_run(self, run_id: str) -> tuple[AttentionItem, ...]:

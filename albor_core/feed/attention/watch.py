@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from albor_core.feed.attention.derive import attention, is_candidate, since_looked
+from albor_core.feed.attention.derive import attention, ended_at, is_candidate, since_looked
 from albor_core.feed.attention.item import AttentionItem, AttentionList, AttentionMarks, SinceLooked
 from albor_core.feed.attention.marks import MarksFile
 from albor_core.feed.machine import MachineView, MachineWatch, Reading
 from albor_core.feed.run.sign_files import SignFiles
 from albor_core.feed.run.store_follower import StoreWatch
+from albor_core.feed.runs.store_lag import LATE_S, is_being_read
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.rundir import albor_home, placed
@@ -55,6 +56,7 @@ class AttentionFeed:
         self._at = self._host_at = -math.inf
         self._ring_at: float | None = None
         self._last = AttentionList(is_complete=False)
+        self._late: frozenset[str] | None = None  # runs that were on their way at the last look
 
     def look(self, view: RunsView, store: StoreWatch | None = None) -> AttentionList:
         """What needs a person, looked at once in `look_s`; the same object if nothing changed.
@@ -74,6 +76,7 @@ class AttentionFeed:
             marks,
             now=wall,
             since=self._since[1],
+            being_read=self._being_read(view, wall),
             is_complete=view.is_complete and is_read,
             problem=view.problem,
         )
@@ -92,6 +95,19 @@ class AttentionFeed:
             self._signs = {i: one for i, one in self._signs.items() if i in kept}
         if not is_same or self._since[0] != marks.looked_wall:
             self._since = (marks.looked_wall, since_looked(self._rows, marks.looked_wall))
+
+    def _being_read(self, view: RunsView, wall: float) -> tuple[str, ...]:
+        """Runs that ended a moment ago and are, or were before `view` was made, on their way into
+        the store; all of the last minute at the first look.
+        """
+        ended = [
+            row for row in view.rows
+            if not row.is_active and row.path and wall - (ended_at(row) or 0.0) < LATE_S
+        ]  # fmt: skip
+        late = frozenset(row.id for row in ended if is_being_read(placed(row.id, row.path)))
+        before = frozenset(row.id for row in ended) if self._late is None else self._late
+        self._late = late
+        return tuple(sorted(late | before))
 
     def _with_signs(self, now: float, store: StoreWatch | None) -> tuple[tuple[RunView, ...], bool]:
         """The candidates with their signs, and whether all were read."""

@@ -75,6 +75,10 @@ class StoreWatch:
         if reader is not None:
             reader.close()
 
+    def refresh(self) -> None:
+        """Have the next `rows` look for news, however lately it did."""
+        self._rest_until = 0.0
+
     def ask(self, question: Callable[[Reader], T]) -> T | None:
         """The answer to one question, None if the store cannot answer now."""
         answer = self._ask(question)

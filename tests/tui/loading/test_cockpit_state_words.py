@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fake_feed
+import incident
 import pytest
 from screen_stage import text_of
 from settled import until
@@ -120,6 +121,7 @@ async def test_the_palette_finds_metrics_and_tabs_of_the_run_that_is_shown(cockp
 
 @pytest.mark.slow
 async def test_a_read_only_cockpit_offers_no_key_in_the_rows_of_attention(cockpit, source):
+    source.rows, source.troubles = incident.runs(), incident.attention()
     async with cockpit(read_only=True).run_test(size=(160, 45)) as pilot:
         await pilot.press("exclamation_mark")
         screen = pilot.app.screen

@@ -316,7 +316,4 @@ def _pages(
     if most is not None:
         yield reader.outline(run_id, key, most)
         return
-    after: int | None = None
-    while points := reader.points(run_id, key, after, limit=_PAGE):
-        yield points
-        after = points[-1][0] + 1
+    yield from reader.pages_of(reader.series_ids(run_id, (key,)), key, _PAGE)

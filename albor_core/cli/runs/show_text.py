@@ -213,6 +213,8 @@ def _metrics(made: Document, limit: int | None) -> Iterator[str]:
         taken = sum(2 + max(map(len, column)) for column in [*zip(heads, *rows, strict=True)][1:])
         rows = [(cut_middle(key, max(16, limit - taken)), *figures) for key, *figures in rows]
     yield table(heads, rows, right="last best min max points", limit=limit)
+    if any(stat.get("axis") == "seconds" for stat in made["summary"].values()):
+        yield "figures of the machine are by time: the run logged no step"
 
 
 def _family(key: str) -> tuple[int, str]:

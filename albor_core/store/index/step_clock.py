@@ -30,7 +30,7 @@ Knot = tuple[float, float]  # a step, and the wall time when it was logged
 Fine = Callable[[int, int], Sequence[tuple[int, float | None]]]
 
 
-class StepClock:
+class StepsByTime:
     """The steps that count of one run, by time. Reads the store that it was made of."""
 
     def __init__(
@@ -53,7 +53,7 @@ class StepClock:
         self._lost = [(low, self._end_of(first, high)) for first, low, high in lost]
 
     @classmethod
-    def of(cls, db: sqlite3.Connection, run_id: int, walls: str) -> StepClock | None:
+    def of(cls, db: sqlite3.Connection, run_id: int, walls: str) -> StepsByTime | None:
         """The clock of a run, from the series called `walls`; None where it logged no step, or
         nobody knows when it began.
         """

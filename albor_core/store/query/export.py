@@ -22,7 +22,7 @@ from albor_core.run.values.directions import Direction
 from albor_core.store.file.axis import SECONDS, axis_column
 from albor_core.store.file.goals import goals_of_run
 from albor_core.store.file.paths import local_store
-from albor_core.store.index.step_clock import StepClock
+from albor_core.store.index.step_clock import StepsByTime
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
 from albor_core.store.query.reader import STAT_COLUMNS, Reader, at_steps, key_stat
@@ -84,7 +84,7 @@ def summaries_of(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, Key
     """By run what `Reader.summary` says of it."""
     found: dict[str, dict[str, KeyStat]] = {run: {} for run in runs}
     ways: dict[str, dict[str, Direction]] = {}
-    clocks: dict[int, StepClock | None] = {}
+    clocks: dict[int, StepsByTime | None] = {}
     experiments = {row.id: row.experiment for row in table.by_id(runs)}
     for ids, rows in _of_runs(table, runs, _stats):
         for number, name, *columns in rows:
@@ -94,7 +94,7 @@ def summaries_of(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, Key
             stat = key_stat(name, columns, ways[experiment], lambda _: None)
             if stat.axis == SECONDS:
                 if number not in clocks:
-                    of_run = partial(StepClock.of, run_id=number, walls=WALL_KEY)
+                    of_run = partial(StepsByTime.of, run_id=number, walls=WALL_KEY)
                     clocks[number] = table.query(of_run)
                 stat = at_steps(stat, clocks[number])
             found[ids[number]][name] = stat

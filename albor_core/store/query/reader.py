@@ -31,7 +31,7 @@ from albor_core.store.index.levels import (
     unpack_preview,
     width,
 )
-from albor_core.store.index.step_clock import StepClock
+from albor_core.store.index.step_clock import StepsByTime
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.index.zoom import Zoom
 from albor_core.store.query.attempts import attempts_of
@@ -96,7 +96,7 @@ class SeriesIds:
     run: int
     ids: Mapping[str, int]
     began: Mapping[str, float | None]
-    clock: StepClock | None = None
+    clock: StepsByTime | None = None
 
     @property
     def timed(self) -> frozenset[str]:
@@ -161,9 +161,9 @@ class Reader(RunList):
             found = {name: at_steps(stat, clock) for name, stat in found.items()}
         return found
 
-    def _clock(self, number: int) -> StepClock | None:
+    def _clock(self, number: int) -> StepsByTime | None:
         with self._errors():
-            return StepClock.of(self._db, number, WALL_KEY)
+            return StepsByTime.of(self._db, number, WALL_KEY)
 
     def _step_of(self, number: int, key: str, value: float | None) -> int | None:
         """The first step with this value; None in a store without points."""
@@ -525,7 +525,7 @@ def _with_places(
             yield math.floor(place), value, wall
 
 
-def at_steps(stat: KeyStat, clock: StepClock | None) -> KeyStat:
+def at_steps(stat: KeyStat, clock: StepsByTime | None) -> KeyStat:
     """The numbers of a series that is kept by the second, with the steps where the run was."""
     if stat.axis != SECONDS or clock is None:
         return stat
@@ -534,7 +534,7 @@ def at_steps(stat: KeyStat, clock: StepClock | None) -> KeyStat:
     return replace(stat, first_step=first, last_step=last, best_step=best, axis=STEP)
 
 
-def _placed(series: Series, clock: StepClock, window: tuple[int | None, int | None]) -> Series:
+def _placed(series: Series, clock: StepsByTime, window: tuple[int | None, int | None]) -> Series:
     """A series over seconds, over the steps where the run was; of one place there is one entry."""
     low = -math.inf if window[0] is None else window[0]
     high = math.inf if window[1] is None else window[1]

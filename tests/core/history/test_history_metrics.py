@@ -129,6 +129,8 @@ def test_figures_of_the_machine_stand_at_the_step_where_the_run_was(watched):
     assert columns(run.metrics("loss", x="gpu0/util_percent")) == {
         "gpu0/util_percent": [120.0], "loss": [2.5]
     }  # fmt: skip
+    stat = run.summary["gpu0/util_percent"]
+    assert (stat.axis, stat.first_step, stat.last_step) == ("step", 9, 10)
 
 
 def test_figures_of_the_machine_of_a_run_without_steps_are_by_time_alone(maker):

@@ -100,6 +100,7 @@ def start(
             max_steps = integer(past.state, "max_steps")
         if not attempt.is_guarded and os.environ.get("ALBOR_QUIET") != "1":  # and not in its log
             tell(f"run {attempt.dir.id}; watch: albor-tui {attempt.dir.id}")
+            _tell_of_home()
             if place is not None and place.restart and past is None:
                 tell("its job was started again: id=..., resume='allow' make that one run")
         run = _begun(attempt, max_steps, past, console=console)
@@ -120,6 +121,15 @@ def start(
     run.set_goals(directions)
     say(attempt.dir, words)
     return run
+
+
+def _tell_of_home() -> None:
+    """Once, where the home comes near the size that its owner gave it; nobody waits for a look."""
+    if not os.environ.get("ALBOR_HOME_MAX"):
+        return
+    from albor_core.store.upkeep.home_size import tell_if_nearly_full  # noqa: PLC0415  who has a cap
+
+    tell_if_nearly_full(albor_home(), tell)
 
 
 def _place_in_job(ranks: str) -> JobRank | None:

@@ -56,7 +56,8 @@ def _head(made: Document, card: RunCard, limit: int | None) -> Iterator[str]:
     silent = "" if made["silent_s"] is None else f", no news for {duration(made['silent_s'])}"
     yield f"{clean(row['id'])}  {clean(shown_word(made['status']))}{silent}"
     for item in made["attention"]:
-        text = f"{item['word']}: {item['summary']}; next: {item['command']}"
+        seen = f"albor attention ack {shlex.quote(item['id'])}"
+        text = f"{item['word']}: {item['summary']}; next: {item['command']}; once seen: {seen}"
         yield from _labelled("needs you", clean(text), limit)
     for label, fact in (*_facts(made, row), *_facts_of_card(made, card)):
         if fact:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from albor_core.guard.supervised_attempt import SupervisedAttempt, inherited_attempt
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError, remedy
 from albor_core.run.liveness import take_lock
-from albor_core.run.program.job_rank import FACT, JobRank, job_rank
+from albor_core.run.program.job_rank import ALONE, JobRank, job_rank
 from albor_core.run.program.provenance import script_of_process, versions
 from albor_core.run.program.recorded_code import recorded_code
 from albor_core.run.rundir import RunDir, albor_home, create_run, is_run_id, new_run_id, pointer_of
@@ -80,63 +80,55 @@ def start(
     AlborError where its directory cannot be made or used.
     """
     place = _place_in_job(ranks)
-    if place is not None and place.rank > 0 and ranks == "first":
+    if place.rank > 0 and ranks == "first":
         return QuietRun(place)
-    if place is not None and ranks == "all":
-        group = f"ranks-{place.job}" if group is None else group
+    group = place.group if group is None and ranks == "all" else group
     settings, directions = recordable(config), check_goals(goals)
     _check_names(experiment, name, parent)
     _check_id(id, resume)
     max_steps = _whole_steps(max_steps)
     words = check_words(tags, notes, group, job_type)
     with open_runs.starting:
-        is_other = place is not None and place.rank > 0  # the guard's run is that of rank 0
-        attempt, past = _going_on(id, dir, resume, is_other=is_other)
-        job = {} if place is None else {FACT: place.to_json()}
+        attempt, past = _going_on(id, dir, resume, is_other=place.rank > 0)
         if attempt is None:
-            facts = {"max_steps": max_steps, "parent": parent, **job}
+            facts = {"max_steps": max_steps, "parent": parent, **place.facts()}
             attempt = _fresh(experiment, name, settings, dir, facts, run_id=id)
         if past is not None and max_steps is None:
             max_steps = integer(past.state, "max_steps")
         if not attempt.is_guarded and os.environ.get("ALBOR_QUIET") != "1":  # and not in its log
-            tell(f"run {attempt.dir.id}; watch: albor-tui {attempt.dir.id}")
-            _tell_of_home()
-            if place is not None and place.restart and past is None:
-                tell("its job was started again: id=..., resume='allow' make that one run")
+            _tell_begin(attempt.dir, is_again=past is None and place.restart > 0)
         run = _begun(attempt, max_steps, past, console=console)
         open_runs.add(run)
     if attempt.is_guarded or past is not None:
-        seed = settings.get("seed")
-        told = {
-            "id": id,
-            "experiment": None if experiment == "default" else printable(experiment),
-            "name": None if name is None else printable(name),
-            "max_steps": max_steps if past is None else None,
-            "parent": parent,
-            "seed": seed if type(seed) is int else None,
-            **(job if past is None else {}),
-        }
-        describe(run, _known_of(told), dir, is_resumed=past is not None)
+        told = {"id": id, "experiment": experiment, "name": name, "parent": parent}
+        if past is None:
+            told |= {"max_steps": max_steps, **place.facts()}
+        is_resumed = past is not None
+        describe(run, _known_of(told, settings.get("seed")), dir, is_resumed=is_resumed)
     run.params(settings)
     run.set_goals(directions)
     say(attempt.dir, words)
     return run
 
 
-def _tell_of_home() -> None:
-    """Once, where the home comes near the size that its owner gave it; nobody waits for a look."""
-    if not os.environ.get("ALBOR_HOME_MAX"):
-        return
-    from albor_core.store.upkeep.home_size import tell_if_nearly_full  # noqa: PLC0415  who has a cap
+def _tell_begin(run: RunDir, *, is_again: bool) -> None:
+    """Once: where it is, how one run becomes of a job that starts again, and where the home comes
+    near the size that its owner gave it.
+    """
+    tell(f"run {run.id}; watch: albor-tui {run.id}")
+    if is_again:
+        tell("its job was started again: id=..., resume='allow' make that one run")
+    if os.environ.get("ALBOR_HOME_MAX"):
+        from albor_core.store.upkeep.home_size import tell_if_nearly_full  # noqa: PLC0415  with a cap
 
-    tell_if_nearly_full(albor_home(), tell)
+        tell_if_nearly_full(albor_home(), tell)
 
 
-def _place_in_job(ranks: str) -> JobRank | None:
-    """The rank of this process. Raises UsageError."""
+def _place_in_job(ranks: str) -> JobRank:
+    """The rank of this process, the only one of a process alone. Raises UsageError."""
     if ranks not in ("first", "all"):
         raise UsageError(f"cannot start: ranks {ranks!r}: one of first, all")
-    return job_rank()
+    return job_rank() or ALONE
 
 
 class QuietRun(Run):
@@ -248,8 +240,13 @@ def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
-def _known_of(told: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in told.items() if value is not None}
+def _known_of(told: Mapping[str, object], seed: object) -> dict[str, object]:
+    """What was given, as a run records it."""
+    known = {key: value for key, value in told.items() if value is not None}
+    if known.get("experiment") == "default":
+        del known["experiment"]
+    known |= {key: printable(str(known[key])) for key in ("experiment", "name") if key in known}
+    return known | ({"seed": seed} if type(seed) is int else {})
 
 
 def _known(

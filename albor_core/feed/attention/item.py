@@ -55,7 +55,7 @@ KINDS: Mapping[str, TroubleKind] = {
         is_of_end=True,
     ),
     "folder_gone": TroubleKind(
-        "folder gone", "critical", "it is at work, and its folder was taken away: nothing is kept"
+        "folder gone", "critical", "it is running, and its folder was deleted: nothing is kept"
     ),
     "hung": TroubleKind(
         "hung", "critical", "alive and without progress for longer than its limit", ("stop",)
@@ -190,7 +190,7 @@ class AttentionItem:
 
     @property
     def ack(self) -> str:
-        """The command that says that somebody has seen it."""
+        """The command that takes it out of the count as seen."""
         return f"albor attention ack {shlex.quote(self.id)}"
 
     @property

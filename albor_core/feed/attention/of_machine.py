@@ -82,7 +82,7 @@ def _of_host(host: str, sample: HostSample) -> Iterator[AttentionItem]:
 def _room(host: str, kind: str, summary: str, severity: str) -> AttentionItem:
     table = KINDS[kind]
     causes = {
-        "home": "checkpoints and media of runs that nobody looks at any more",
+        "home": "checkpoints and media of runs that are no longer looked at",
         "disk": "checkpoints, logs or data fill it; a full disk loses lines and checkpoints",
         "memory": "data loaders or another program take it; the kernel ends the largest one",
     }

@@ -43,7 +43,7 @@ def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attentio
             "folder_gone",
             since=None,
             summary=view.detail,
-            cause="somebody took its folder away while it was at work; only"
+            cause="its folder was deleted or moved while it ran; only"
             f" kill {view.trainer_pid} ends it",
         )
         return  # there is nothing of it to look at
@@ -97,7 +97,7 @@ def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionI
         summary = view.detail or "no process works on it and no end was recorded"
         cause = "killed from outside, or the machine went down: nothing recorded an end"
         if view.detail.startswith(FOLDER_GONE):
-            cause = "somebody took its folder away: how it ended was recorded nowhere else"
+            cause = "its folder was deleted or moved: how it ended was recorded nowhere else"
         kind = "lost"
     else:
         summary = first_line(view.signs.error) or view.detail or "it failed"

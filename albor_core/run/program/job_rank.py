@@ -48,18 +48,20 @@ class JobRank:
     def __str__(self) -> str:
         return f"rank {self.rank}" + ("" if self.size is None else f" of {self.size}")
 
-    def to_json(self) -> dict[str, Any]:
-        """For run.json, under FACT."""
-        return {
-            "id": self.job,
-            "rank": self.rank,
-            "size": self.size,
-            "agent": self.agent,
-            "restart": self.restart,
-        }
+    @property
+    def group(self) -> str | None:
+        """What the runs of all ranks are found by."""
+        return f"ranks-{self.job}" if self.job else None
+
+    def facts(self) -> dict[str, Any]:
+        """For run.json; nothing of a process alone."""
+        if not self.job:
+            return {}
+        of_launcher = {"agent": self.agent, "restart": self.restart}
+        return {"job": {"id": self.job, "rank": self.rank, "size": self.size, **of_launcher}}
 
 
-FACT = "job"
+ALONE = JobRank(0, 1, "", "")
 
 
 def job_rank(environ: Mapping[str, str] = os.environ) -> JobRank | None:
@@ -81,8 +83,17 @@ def _told(environ: Mapping[str, str]) -> tuple[int, int | None] | None:
         if rank is not None and size is not None and (rank < size or size == 1):
             return rank, size
     size = next((n for name in _SIZES if (n := _number(environ, name)) is not None), None)
-    if (rank := _number(environ, "PMIX_RANK")) is not None:  # of which there is no size
-        return (rank, size) if rank or (size or 1) > 1 else None
+    rank = _number(environ, "PMIX_RANK")
+    return _of_host(environ, size) if rank is None else _of_pmix(rank, size)
+
+
+def _of_pmix(rank: int, size: int | None) -> tuple[int, int | None] | None:
+    """PMIx names no size."""
+    return (rank, size) if rank or (size or 1) > 1 else None
+
+
+def _of_host(environ: Mapping[str, str], size: int | None) -> tuple[int, int] | None:
+    """By a rank among those of its host."""
     local = _number(environ, "LOCAL_RANK")
     if local is not None and size is not None and size > 1:
         node = next((n for w in ("NODE_RANK", "GROUP_RANK") if (n := _number(environ, w))), 0)

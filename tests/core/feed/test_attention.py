@@ -621,4 +621,4 @@ def test_of_a_run_whose_folder_was_taken_away_its_process_is_told() -> None:
     assert "only kill 7 ends it" in item.cause
     assert item.ack == f"albor attention ack {item.id}"
     (item,) = derived(ended("lost", detail="its folder is gone, no end was recorded")).items
-    assert item.cause == "somebody took its folder away: how it ended was recorded nowhere else"
+    assert item.cause == "its folder was deleted or moved: how it ended was recorded nowhere else"

@@ -100,11 +100,11 @@ def start(
         run = _begun(attempt, max_steps, past, console=console)
         open_runs.add(run)
     if attempt.is_guarded or past is not None:
-        told = {"id": id, "experiment": experiment, "name": name, "parent": parent}
-        if past is None:
-            told |= {"max_steps": max_steps, **place.facts()}
+        told = {"id": id, "experiment": experiment, "name": name, "parent": parent,
+                "max_steps": max_steps, **place.facts()}  # fmt: skip
         is_resumed = past is not None
-        describe(run, _known_of(told, settings.get("seed")), dir, is_resumed=is_resumed)
+        known = _known_of(told, settings.get("seed"), is_resumed=is_resumed)
+        describe(run, known, dir, is_resumed=is_resumed)
     run.params(settings)
     run.set_goals(directions)
     say(attempt.dir, words)
@@ -240,9 +240,10 @@ def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
-def _known_of(told: Mapping[str, object], seed: object) -> dict[str, object]:
-    """What was given, as a run records it."""
-    known = {key: value for key, value in told.items() if value is not None}
+def _known_of(told: Mapping[str, object], seed: object, *, is_resumed: bool) -> dict[str, object]:
+    """What was given, as a run records it; of a resumed one what may have been said before."""
+    anew = ("max_steps", "job") if is_resumed else ()
+    known = {key: said for key, said in told.items() if said is not None and key not in anew}
     if known.get("experiment") == "default":
         del known["experiment"]
     known |= {key: printable(str(known[key])) for key in ("experiment", "name") if key in known}

@@ -46,7 +46,7 @@ _PAGE = 5_000  # runs of one question: each has the store's limit of time to its
 HEADLINES = ("loss", "val_loss", "val_ppl", "best_val_loss", "tokens_per_s")
 
 
-class Job(NamedTuple):
+class RankOf(NamedTuple):
     """The place of a run in a job of ranks (run/program/job_rank.py)."""
 
     rank: int
@@ -92,7 +92,7 @@ def groups_of(
     runs = [row.id for row in rows]
     same: dict[str, str] = {}
     cells: dict[str, tuple[Param, ...]] = {}
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, RankOf] = {}
     for start in range(0, len(runs), _PAGE):
         some = runs[start : start + _PAGE]
         same |= table.query(lambda db, some=some: configs(db, some))  # type: ignore[misc]
@@ -102,11 +102,11 @@ def groups_of(
     return group(rows, same, cells, names, jobs)
 
 
-def jobs_of(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, Job]:
+def jobs_of(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, RankOf]:
     """The place of each run that is one of a job's ranks."""
     rows = db.execute(_JOBS, (json.dumps([*runs]),))
     return {
-        run: Job(rank, text_of(agent) or "", whole_of(restart) or 0)
+        run: RankOf(rank, text_of(agent) or "", whole_of(restart) or 0)
         for run, rank, agent, restart in rows
         if type(rank) is int
     }
@@ -127,7 +127,7 @@ def group(
     configs: Mapping[str, str],
     cells: Mapping[str, Sequence[Param]] | None = None,
     names: Sequence[str] = (),
-    jobs: Mapping[str, Job] | None = None,
+    jobs: Mapping[str, RankOf] | None = None,
 ) -> tuple[GroupRow, ...]:
     """Groups in the order of their first run. `cells` holds the values of the further columns
     `names` by run, `jobs` the places of those that are ranks.
@@ -141,7 +141,7 @@ def group(
     )
 
 
-def _counted(rows: list[RunRow], jobs: Mapping[str, Job]) -> tuple[list[RunRow], list[RunRow]]:
+def _counted(rows: list[RunRow], jobs: Mapping[str, RankOf]) -> tuple[list[RunRow], list[RunRow]]:
     """The runs of one config that are no ranks, or the first ones that are there, each of its
     newest start; and the rest.
     """

@@ -76,7 +76,7 @@ def test_training_that_begins_again_says_what_goes_and_how_to_read_it(capsys):
         run.log({"val_loss": 1.0}, step=10)  # an evaluation before the first step
         run.log({"loss": 0.5}, step=11)
     said = capsys.readouterr().err
-    assert "2 metrics had after step 10 is taken back" in said and "metrics_discarded" in said
+    assert "2 metrics had after step 10 is taken back" in said and "albor runs restore" in said
     found = series(run)
     assert len(found["train/loss"]) == 11 and found["val/loss"][-1] == (10, 1.0)
 

@@ -165,7 +165,9 @@ def test_a_home_is_the_same_however_its_place_is_written(said, tmp_path, monkeyp
     assert not stray_runs()
 
 
-@pytest.mark.parametrize("name", ["two words", "mañana", "日本", "a'b\"c", "-x", "100%"])
+@pytest.mark.parametrize(
+    "name", ["two words", "ma\u00f1ana", "\u65e5\u672c", "a'b\"c", "-x", "100%"]
+)
 def test_a_home_may_move_to_a_place_of_any_name(home, name):
     old = home("old")
     _made(old / "runs")

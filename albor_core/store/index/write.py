@@ -333,19 +333,18 @@ class RunWriter:
                 until = finite_of(value.get("until"))
                 data = {"id": text(value.get("id") or ""), "until": until, "by": by}
                 self._note_event("attention.mute", data, wall, at)
-            case "restore":
-                return self._restore(whole_of(value), by, wall, at)
             case "scores" if isinstance(value, dict):
                 return self._take_scores(value, wall, at)
             case "event" if isinstance(value, dict):
                 return self._take_event({**value, "wall": wall}, "annotations", at)
             case _:
-                return False
+                return self._restore(kind, value, by, wall, at)
         return True
 
-    def _restore(self, rewind: int | None, by: str, wall: float | None, at: int) -> bool:
-        """The rewind at this byte of the journal counts no more, as if it were not there."""
-        if rewind is None:
+    def _restore(self, kind: Any, value: Any, by: str, wall: float | None, at: int) -> bool:
+        """The rewind at a byte of the journal counts no more, as if it were not there."""
+        rewind = whole_of(value)
+        if kind != "restore" or rewind is None:
             return False
         if rewind not in self._restored:
             self._restored.add(rewind)

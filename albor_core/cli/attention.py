@@ -187,7 +187,13 @@ def _chosen(entry: str) -> tuple[AttentionItem, ...]:
                 f"cannot find an entry {entry!r} of attention", hint="albor attention --all"
             )
         return found
-    return _looker((entry,))(_LATE_S).open
+    try:
+        return _looker((entry,))(_LATE_S).open
+    except NotFoundError:  # its folder may be gone: the list has it all the same
+        found = tuple(item for item in _looker(())(_LATE_S).open if item.run_id == entry)
+        if not found:
+            raise
+        return found
 
 
 def _say_done(
@@ -276,7 +282,7 @@ def _item_lines(item: AttentionItem) -> Iterator[str]:
     if not seen and item.muted_until is not None:
         seen = f"muted for {duration(item.muted_until - time.time())}"
     told = (("cost", item.cost), ("likely", item.cause), ("next", item.command), ("", seen))
-    for head, text in (*told, ("entry", item.id)):
+    for head, text in (*told, ("entry", item.id) if seen else ("once seen", item.ack)):
         if text:
             yield clean(f"    {head + ': ' if head else ''}{text}")
 

@@ -240,7 +240,7 @@ def _listing(
     groups = _groups(reader, rows, columns, limit) if grouped else None
     total = len(rows)
     if groups is not None:
-        members = {run for group in groups for run in group.runs}
+        members = {run for group in groups for run in (*group.runs, *group.ranks)}
         rows = tuple(row for row in rows if row.id in members)
     elif total == limit:
         total = max(total, reader.count(where, words))

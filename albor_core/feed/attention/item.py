@@ -7,6 +7,7 @@ an id names one trouble of one attempt: the same trouble of a later attempt is a
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,6 +53,9 @@ KINDS: Mapping[str, TroubleKind] = {
         "no process works on it and no end was recorded, as after a power cut",
         ("retry",),
         is_of_end=True,
+    ),
+    "folder_gone": TroubleKind(
+        "folder gone", "critical", "it is running, and its folder was deleted: nothing is kept"
     ),
     "hung": TroubleKind(
         "hung", "critical", "alive and without progress for longer than its limit", ("stop",)
@@ -126,6 +130,14 @@ KINDS: Mapping[str, TroubleKind] = {
     "gpu_xid": TroubleKind(
         "gpu fault", "error", "the driver reported a fault of a GPU", (), "", "albor gpu"
     ),
+    "home": TroubleKind(
+        "home nearly full",
+        "warning",
+        "ALBOR_HOME comes near the size that ALBOR_HOME_MAX gives it",
+        (),
+        "",
+        "albor doctor --disk",
+    ),
     "disk": TroubleKind(
         "disk nearly full", "error", "soon nothing can be saved", (), "", "albor runs gc"
     ),
@@ -175,6 +187,11 @@ class AttentionItem:
     def is_of_run(self) -> bool:
         """Whether marks of it are kept with the run; those of a machine are kept in the home."""
         return bool(self.run_id) and self.id.startswith(f"{self.run_id}/")
+
+    @property
+    def ack(self) -> str:
+        """The command that takes it out of the count as seen."""
+        return f"albor attention ack {shlex.quote(self.id)}"
 
     @property
     def is_open(self) -> bool:

@@ -8,6 +8,7 @@ then now and again.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from albor_core.feed.runs.store_lag import LATE_S, is_being_read
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.rundir import albor_home, placed
+from albor_core.store.upkeep.home_size import HomeLook
 from albor_core.telemetry.host import sample_host
 from albor_core.telemetry.machine_ring import read_ring, ring_path
 
@@ -55,6 +57,7 @@ class AttentionFeed:
         self._since: tuple[float | None, SinceLooked] = (math.nan, SinceLooked())
         self._at = self._host_at = -math.inf
         self._ring_at: float | None = None
+        self._size = HomeLook(self._home)
         self._last = AttentionList(is_complete=False)
         self._late: frozenset[str] | None = None  # runs that were on their way at the last look
 
@@ -77,7 +80,7 @@ class AttentionFeed:
             now=wall,
             since=self._since[1],
             being_read=self._being_read(view, wall),
-            is_complete=view.is_complete and is_read,
+            is_complete=view.is_complete and is_read and self._size.words() is not None,
             problem=view.problem,
         )
         if found != self._last:
@@ -140,7 +143,9 @@ class AttentionFeed:
             if now - self._host_at >= HOST_S:
                 self._host_at, system = now, sample_host(self._home)
             self._machine.take((Reading(wall, view.gpus),) if view.gpus else (), system)
-        return self._machine.look([row for row in rows if row.is_active], wall)
+        machine = self._machine.look([row for row in rows if row.is_active], wall)
+        words = self._size.words()
+        return replace(machine, homes={os.uname().nodename: words} if words else {})
 
 
 def entries_of(view: RunView | None) -> tuple[AttentionItem, ...]:

@@ -37,6 +37,7 @@ class Trace:
     is_noisy: bool = False
     letter: str = ""
     rulers: Mapping[str, Ruler] = field(default_factory=dict)
+    unit: str = "step"  # of `x`; seconds where a run has no steps
 
     def nearest(self, step: float) -> int | None:
         """The place of the point at `step` or next to it."""

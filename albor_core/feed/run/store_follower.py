@@ -155,14 +155,15 @@ class StoreWatch:
 
     def _take(self, rows: tuple[RunRow, ...]) -> None:
         views, prints, changed = {}, {}, set()
-        lost = self._ask(lambda reader: reader.lines_lost()) or {}
+        lost = self._ask(lambda reader: reader.losses()) or {}
         for row in rows:
             prints[row.id] = mark = _print_of(row)
             if mark == self._prints.get(row.id):
                 views[row.id] = self._views[row.id]
             else:
                 view = view_of_row(row, self._severity(row))
-                views[row.id] = replace(view, lines_lost=lost.get(row.id, 0))
+                lines, unlogged = lost.get(row.id, (0, 0))
+                views[row.id] = replace(view, lines_lost=lines, console_bytes_lost=unlogged)
                 changed.add(row.id)
         self._views, self._prints = views, prints
         self._changed |= changed
@@ -375,6 +376,9 @@ def merge(view: RunView, row: RunView) -> RunView:
         progress=_first(share_done(found.step, fields["max_steps"]), view.progress),
         ended_wall=None if view.is_active else (view.ended_wall or row.ended_wall),
         lines_lost=0 if view.is_active else max(view.lines_lost, row.lines_lost),
+        console_bytes_lost=(
+            0 if view.is_active else max(view.console_bytes_lost, row.console_bytes_lost)
+        ),
         attempts_total=max(view.attempts_total or 0, row.attempts_total or 0) or None,
     )
 

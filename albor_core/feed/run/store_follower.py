@@ -22,8 +22,8 @@ from albor_core.feed.view import LOADING, RunView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.headlines import NEWEST, STORED
 from albor_core.run.status import ENDS
-from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.migrations import user_version
+from albor_core.store.file.paths import rebuild_hint
 from albor_core.store.file.schema import SCHEMA_VERSION
 from albor_core.store.query.reader import Reader
 from albor_core.store.query.terms import Filter
@@ -217,7 +217,8 @@ class StoreWatch:
         self._set_trouble(what, error.hint)
         self._retry_at = self._clock() + max(RETRY_S, patience_s)
 
-    def _set_trouble(self, what: str, hint: str = REBUILD_HINT) -> None:
+    def _set_trouble(self, what: str, hint: str | None = None) -> None:
+        hint = rebuild_hint(self.path) if hint is None else hint
         self._since = self._since or _time_of_day()
         rows = f"rows as of {self._read_at}" if self._views and self._read_at else ""
         parts = (f"{what} since {self._since}", hint, rows)

@@ -184,6 +184,7 @@ class RunView:
     terminal: TerminalView | None = None  # None: nothing is said, or it is not enabled
     ended_wall: float | None = None
     lines_lost: int = 0  # that it logged and no disk took, by its last words
+    console_bytes_lost: int = 0  # that it printed and no log took
     attempts_total: int | None = None
     is_pinned: bool = False
     tags: tuple[str, ...] = ()

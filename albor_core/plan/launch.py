@@ -51,6 +51,7 @@ from albor_core.run.journal import last_event
 from albor_core.run.program.launched_rank import LAUNCHED, LaunchedRank
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
+from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.rundir import (
     RunDir,
     create_run,
@@ -321,6 +322,7 @@ def start(
     that it begins from are gone.
     """
     refuse_pulled(run, "start", f"albor train resume {run.own_id}")
+    refuse_unlaunched(run, "start", resumed_by_config(run.path))
     alive = run.liveness()
     if alive.guard is not None:
         raise already_guarded(run, alive.guard)

@@ -77,8 +77,14 @@ def lines_lost(journal: Journal, live: LiveState, run_id: str) -> int:
     return lost
 
 
-def record_end(attempt: SupervisedAttempt, end: End, reserved: ReservedFile, **facts: Any) -> None:
-    """Write exit.json; where that fails, say so on stderr."""
+def say_unlogged(run_id: str, lost: int, why: str) -> None:
+    """That the log of a run lacks some of what it printed."""
+    if lost:
+        tell(f"{counted(lost, 'byte')} that run {run_id} printed are in no log: {why}")
+
+
+def record_end(attempt: SupervisedAttempt, end: End, reserved: ReservedFile, **facts: Any) -> bool:
+    """Write exit.json; where that fails, say so on stderr. Whether it was written."""
     document = exit_document(
         attempt.dir,
         attempt.attempt,
@@ -94,6 +100,8 @@ def record_end(attempt: SupervisedAttempt, end: End, reserved: ReservedFile, **f
     except OSError as failed:
         run = attempt.dir
         tell(f"{run.exit}: {failed.strerror}: how run {run.id} ended is not recorded")
+        return False
+    return True
 
 
 def _innermost(error: BaseException) -> str:

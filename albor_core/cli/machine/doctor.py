@@ -28,7 +28,6 @@ _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
 _RECENT_RUNS = 200
 _BIGGEST = 10
-_REBUILD = "albor db rebuild"
 
 
 @dataclass(frozen=True)
@@ -196,13 +195,14 @@ def _stores() -> Iterator[Check]:
     from albor_core.cli.common.lookup import absent_runs
     from albor_core.feed.runs.store_lag import find_arrears
     from albor_core.run.errors import AlborError
-    from albor_core.store.file.paths import global_store
+    from albor_core.store.file.paths import global_store, rebuild_hint
     from albor_core.store.query.reader import Reader
 
     path = global_store()
+    again = rebuild_hint(path)
     if not path.is_file():
         if any(True for _ in registered_runs()):
-            yield Check("store", False, f"{path}: missing, though there are runs", _REBUILD)
+            yield Check("store", False, f"{path}: missing, though there are runs", again)
         else:
             yield Check("store", None, f"{path}: not there yet", "albor demo")
         return
@@ -211,16 +211,16 @@ def _stores() -> Iterator[Check]:
             count, absent = len(reader.runs()), absent_runs(reader).missing
             arrears = find_arrears(reader, [row.id for row in reader.runs()], settled=True)
     except AlborError as error:
-        yield Check("store", False, error.message, error.hint or _REBUILD)
+        yield Check("store", False, error.message, error.hint or again)
         return
     what = f"{path}: {count:,} runs, {byte_size(path.stat().st_size)}"
     if absent:
         what += f"; {counted(absent, 'registered run', 'is', 'are')} not in it"
-    yield Check("store", not absent, what, _REBUILD)
+    yield Check("store", not absent, what, again)
     late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
     if late:
         detail = f"{byte_size(sum(late.values()))} of the journal of {_first(late)} are not in it"
-        yield Check("index", False, detail, _REBUILD)
+        yield Check("index", False, detail, again)
     lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
     if lost:
         detail = (

@@ -181,7 +181,7 @@ def _folder(reference: str) -> str | None:
 def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, Any], RunCard]:
     """All of albor.runs.show/1 but the points and media, and the card that it has a part of."""
     from albor_core.feed.runs.listed_status import now_of
-    from albor_core.feed.runs.store_lag import lines_lost
+    from albor_core.feed.runs.store_lag import console_bytes_lost, lines_lost
     from albor_core.run.files.pulled_file import read_pulled
 
     detail = reader.detail(run_id)
@@ -197,6 +197,7 @@ def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, An
         "silent_s": status.silent_s,
         **(_attention(Path(row.path), run_id) if db is None else _NOT_LOOKED_AT),
         "lines_lost": lines_lost(row.path, detail.facts),
+        "console_bytes_lost": console_bytes_lost(row.path, detail.facts),
         "pulled": None if pulled is None else asdict(pulled),
         "parent": reader.parents([run_id]).get(run_id),
         "children": list(card.child_ids),

@@ -127,9 +127,11 @@ def ls(
     else:
         _print_listing(found, wanted, is_whole=is_whole, is_behind=is_whole and absent.missing > 0)
     if is_whole and absent.missing:
+        from albor_core.store.file.paths import rebuild_hint
+
         print_note(
             f"{counted(absent.missing, 'registered run', 'is', 'are')} not in the store; "
-            "next: albor db rebuild"
+            f"next: {rebuild_hint()}"
         )
     if begun:
         print_note(f"just begun, and not in the list yet: {_some(begun)}")
@@ -196,9 +198,11 @@ def _shortfalls(arrears: Mapping[str, Arrears]) -> Iterator[str]:
     """A sentence for each kind of thing that the figures of ended runs are short of."""
     late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
     if late:
+        from albor_core.store.file.paths import rebuild_hint
+
         yield (
             f"what is shown of {_some(late)} may be a part: {sum(late.values()):,} bytes of journal"
-            " are not in the store yet; next: albor db rebuild"
+            f" are not in the store yet; next: {rebuild_hint()}"
         )
     lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
     if lost:

@@ -107,8 +107,14 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
         how = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
         at = "" if row["ended_wall"] is None else f"{when(row['ended_wall'])} UTC, "
         yield "ended", f"{at}{how}"
+    yield from _losses(made)
+
+
+def _losses(made: Document) -> Iterator[tuple[str, str]]:
     if made["lines_lost"]:
         yield "lost", f"{counted(made['lines_lost'], 'line')} that it logged could not be written"
+    if made["console_bytes_lost"]:
+        yield "log", f"{counted(made['console_bytes_lost'], 'byte')} that it printed are in no log"
 
 
 def _names_left_out(made: Document, unread: int) -> str:

@@ -32,7 +32,8 @@ def is_candidate(view: RunView, now: float) -> bool:
         return view.alerts_open > 0
     if view.is_active:
         return True
-    is_trouble = view.status in _ENDED_BADLY or (view.status == "completed" and view.lines_lost)
+    has_lost = view.lines_lost or view.console_bytes_lost
+    is_trouble = view.status in _ENDED_BADLY or (view.status == "completed" and has_lost)
     return bool(is_trouble or view.alerts_open) and now - (ended_at(view) or 0.0) < KEPT_S
 
 

@@ -113,6 +113,9 @@ KINDS: Mapping[str, TroubleKind] = {
     "lines_lost": TroubleKind(
         "lines lost", "warning", "lines that it logged were taken by no disk", ()
     ),
+    "console_lost": TroubleKind(
+        "log incomplete", "warning", "its log lacks some of what it printed", ()
+    ),
     # the machine
     "gpu_hot": TroubleKind("gpu hot", "warning", "a GPU is too warm", (), "", "albor gpu"),
     "gpu_throttled": TroubleKind(

@@ -63,6 +63,7 @@ def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attentio
     yield from rule_items(view, told={i for item in (*stands, *non_finite) for i in item.alert_ids})
     yield from _checkpoints(view, gpus, now)
     yield from _lost_lines(view)
+    yield from _console_lost(view)
     yield from _watching(view)
 
 
@@ -77,6 +78,7 @@ def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
         told |= {one.id for one in view.signs.alerts if one.action in ("stop", "rollback")}
     yield from fired_items(view, told=told)
     yield from _lost_lines(view)
+    yield from _console_lost(view)
 
 
 def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
@@ -301,6 +303,18 @@ def _lost_lines(view: RunView) -> Iterator[AttentionItem]:
             since=view.last_wall if view.ended_wall is None else view.ended_wall,
             step=view.step,
             summary=f"{counted(lost, 'line')} that it logged could not be written{missing}",
+            cause="the disk was full, or did not answer",
+        )
+
+
+def _console_lost(view: RunView) -> Iterator[AttentionItem]:
+    if lost := max(view.console_bytes_lost, view.signs.console_bytes_lost):
+        yield item_of(
+            view,
+            "console_lost",
+            since=view.last_wall if view.ended_wall is None else view.ended_wall,
+            step=view.step,
+            summary=f"{counted(lost, 'byte')} that it printed are in no log",
             cause="the disk was full, or did not answer",
         )
 

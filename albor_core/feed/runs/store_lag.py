@@ -96,6 +96,11 @@ def lines_lost(path: str, facts: Mapping[str, Any]) -> int:
     return _lost(read_exit(RunDir(Path(path))) or facts)
 
 
+def console_bytes_lost(path: str, facts: Mapping[str, Any]) -> int:
+    """The same of bytes that it printed and no log took."""
+    return _lost(read_exit(RunDir(Path(path))) or facts, "console_bytes_lost")
+
+
 def is_coming(run: RunDir) -> bool:
     """Whether a run that the store of all runs lacks may still be on its way there: it has just
     begun, and was not indexed to its end before.
@@ -169,8 +174,8 @@ def _parsed(facts: str | None) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _lost(said: Mapping[str, Any] | None) -> int:
-    count = whole_of((said or NOTHING).get("lines_lost")) or 0
+def _lost(said: Mapping[str, Any] | None, key: str = "lines_lost") -> int:
+    count = whole_of((said or NOTHING).get(key)) or 0
     return count if 0 < count < 1 << 63 else 0
 
 

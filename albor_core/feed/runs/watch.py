@@ -34,8 +34,7 @@ from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import FRESH_S, RunDir, albor_home, placed
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
-from albor_core.store.file.connect import REBUILD_HINT
-from albor_core.store.file.paths import local_store
+from albor_core.store.file.paths import local_store, rebuild_hint
 from albor_core.telemetry.sample import GpuSample
 from albor_core.telemetry.shared_gpus import SharedGpus
 
@@ -265,7 +264,7 @@ class RunsFeed:
         count = sum(self._is_there(run_id) and not self._is_coming(run_id) for run_id in missing)
         self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
         what = f"{counted(count, 'registered run', 'is', 'are')} not in {self.store.path.name}"
-        return f"{what} since {self._unlisted_since}; {REBUILD_HINT}" if count else ""
+        return f"{what} since {self._unlisted_since}; {rebuild_hint()}" if count else ""
 
     def _behind(self) -> str:
         """Of how many ended runs the store lacks lines that nobody is about to index."""
@@ -277,7 +276,7 @@ class RunsFeed:
         what = (
             f"{counted(count, 'ended run', 'is', 'are')} not in {self.store.path.name} to the end"
         )
-        self._arrears = f"{what}; {REBUILD_HINT}" if count else ""
+        self._arrears = f"{what}; {rebuild_hint()}" if count else ""
         return self._arrears
 
     def _is_there(self, run_id: str) -> bool:

@@ -209,6 +209,12 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
         ended("stopped", signs={"lines_lost": 7}),
         ROOM,
     ),
+    "a log that lacks some of what was printed": (
+        "console_lost",
+        "warning",
+        ended("completed", console_bytes_lost=7),
+        ROOM,
+    ),
     "a rule that cannot be read": (
         "watching",
         "error",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
-_MAX_PROMPT_BYTES = 16 << 20
+_MAX_TEXT_BYTES = 16 << 20
 _EXAMPLE = 'albor generate DIR "def fibonacci(n):"'
 
 
@@ -179,29 +179,36 @@ def _prompt(prompt: str | None, file: str | None) -> str:
         raise UsageError("a prompt and --prompt-file", hint="give one of the two")
     if prompt is not None:
         return prompt
-    if file in (None, "-") and sys.stdin is None:  # closed by the caller
-        raise UsageError("no prompt: none is given, and stdin is closed", hint=_EXAMPLE)
-    if file is None and sys.stdin.isatty():
+    if file is None and sys.stdin is not None and sys.stdin.isatty():
         raise UsageError("no prompt: none is given, and stdin is a terminal", hint=_EXAMPLE)
-    name = "stdin" if file in (None, "-") else str(file)
+    return read_text(file or "-", "prompt", hint=_EXAMPLE).removesuffix("\n")
+
+
+def read_text(file: str, what: str, *, hint: str) -> str:
+    """What a file, or stdin by the name `-`, holds. Raises UsageError, AlborError; `what` and
+    `hint` are for their words.
+    """
+    name = "stdin" if file == "-" else file
+    if name == "stdin" and sys.stdin is None:  # closed by the caller
+        raise UsageError(f"no {what}: none is given, and stdin is closed", hint=hint)
     try:
         if name == "stdin":
-            raw = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
+            raw = sys.stdin.buffer.read(_MAX_TEXT_BYTES + 1)
         else:
             with Path(name).open("rb") as opened:
-                raw = opened.read(_MAX_PROMPT_BYTES + 1)
+                raw = opened.read(_MAX_TEXT_BYTES + 1)
     except OSError as error:
         raise AlborError(
-            f"cannot read the prompt from {name!r}: {error.strerror}", hint="name another file"
+            f"cannot read the {what} from {name!r}: {error.strerror}", hint="name another file"
         ) from error
-    if len(raw) > _MAX_PROMPT_BYTES:
-        hint = f"use at most {_MAX_PROMPT_BYTES >> 20} MiB"
-        raise UsageError(f"cannot take the prompt from {name!r}: it is too long", hint=hint)
+    if len(raw) > _MAX_TEXT_BYTES:
+        hint = f"use at most {_MAX_TEXT_BYTES >> 20} MiB"
+        raise UsageError(f"cannot take the {what} from {name!r}: it is too long", hint=hint)
     try:
-        return raw.decode().removesuffix("\n")
+        return raw.decode()
     except UnicodeDecodeError as error:
-        what = f"cannot take the prompt from {name!r}: byte {error.start:,} is not UTF-8"
-        raise UsageError(what, hint="convert it to UTF-8") from error
+        wrong = f"cannot take the {what} from {name!r}: byte {error.start:,} is not UTF-8"
+        raise UsageError(wrong, hint="convert it to UTF-8") from error
 
 
 def place_of(device: str, dtype: str) -> tuple[torch.device, torch.dtype]:

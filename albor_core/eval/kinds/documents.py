@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from albor_core.data.read.corpus import read_footer
 from albor_core.run.errors import DataError, NotFoundError
 
+STDIN = Path("-")
+"""As data: the text that came on stdin."""
 _ROWS = 256
 _MAX_TEXT_BYTES = 64 << 20
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -45,6 +47,8 @@ class TextDocuments:
     column: str
     by: str | None
     limit: int | None = None
+    given: str | None = None
+    """The one text, where it is not in a file."""
 
     @property
     def has_columns(self) -> bool:
@@ -56,10 +60,13 @@ class TextDocuments:
 
     def count(self) -> int:
         """How many there are. Raises DataError, OSError."""
-        found = sum(map(_count, self.files))
+        found = 1 if self.given is not None else sum(map(_count, self.files))
         return found if self.limit is None else min(found, self.limit)
 
     def _all(self) -> Iterator[TextDocument]:
+        if self.given is not None:
+            yield TextDocument("stdin", self.given)
+            return
         for file in self.files:
             name = file.relative_to(self.path).as_posix() if file != self.path else file.name
             if file.suffix == ".parquet":

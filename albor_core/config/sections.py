@@ -527,7 +527,7 @@ class DataConfig(Section):
     are joined and cut into rows anew, so that no two epochs have the same neighbours and cuts. For
     shards of `concat`; looks through all tokens at the start. Validation is as packed."""
     input_column: str = "input_ids"
-    """Column of the shards that holds the token ids."""
+    """Column of the shards that holds the token ids; without one called so, `token_ids`."""
     document_mask: bool = False
     """Whether training keeps the documents of a row apart: a token sees those of its own document
     alone, and what follows the end of one is not scored. Documents are told apart by the token

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from albor_core.data.read.corpus import TEXT_COLUMNS
 from albor_core.run.errors import ConfigError, DataError, NotFoundError
 
 # generated tables and vendored blobs live above it; hand-written code does not
@@ -16,7 +17,6 @@ MAX_FILE_BYTES = 1 << 20
 UNIT_BYTES = 16 << 20
 MAX_EXPANSION = 200  # of a compressed file; source code, as text or JSON, stays below 20
 FREE_BYTES = 1 << 20  # a small file may expand to so much whatever its size
-COLUMNS = ("text", "content", "code", "body")
 
 _SPDX = re.compile(r"[A-Za-z0-9.+() -]{1,64}")
 _ROWS = {
@@ -206,7 +206,7 @@ def too_dense(path: Path) -> DataError:
 
 def pick_column(path: Path, names: Sequence[str], asked: str | None) -> str:
     """The column of text. Raises DataError where rows do not have it."""
-    wanted = (asked,) if asked else COLUMNS
+    wanted = (asked,) if asked else TEXT_COLUMNS
     for name in wanted:
         if name in names:
             return name

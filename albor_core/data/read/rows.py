@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from albor_core.data.read.corpus import TEXT_COLUMNS
 from albor_core.data.read.inputs import (
-    COLUMNS,
     FREE_BYTES,
     MAX_EXPANSION,
     UNIT_BYTES,
@@ -49,7 +49,7 @@ def is_gzip(path: Path) -> bool:
 def json_column(path: Path, asked: Asked) -> str:
     """The column of text, by the first rows. Raises DataError where none has it."""
     names: dict[str, None] = {}
-    wanted = (asked.column,) if asked.column else COLUMNS
+    wanted = (asked.column,) if asked.column else TEXT_COLUMNS
     said = "it is empty"
     with _opened(path) as stream:
         for number, line in enumerate(_lines(stream, _longest_line(asked.max_bytes)), 1):

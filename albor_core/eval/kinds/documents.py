@@ -6,7 +6,7 @@ A text's group is a column's value, or for files the first folder below the one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import read_footer
+from albor_core.data.read.corpus import TEXT_COLUMNS, read_footer
 from albor_core.run.errors import DataError, NotFoundError
 
 STDIN = Path("-")
@@ -116,6 +116,7 @@ def open_documents(
     if not path.exists():
         raise NotFoundError(f"{path}: no such file or folder", hint="check the path and try again")
     files = _files(path)
+    column = _column_of(files[0], column)
     found = TextDocuments(path, files, column, by, limit)
     if not found.has_columns and by is not None:
         what = f"{path}: plain texts have no column {by!r}; they are told apart by folder"
@@ -124,6 +125,20 @@ def open_documents(
         if file.suffix == ".parquet":
             _check_columns(file, column, by)
     return found
+
+
+def _column_of(file: Path, column: str) -> str:
+    """`column`; where that is the usual one and `file` has it not, the first that it has of those
+    that texts are called by. Raises DataError, NotFoundError.
+    """
+    if column != TEXT_COLUMNS[0]:
+        return column
+    names: Collection[str] = ()
+    if file.suffix == ".parquet":
+        names = read_footer(file).schema.to_arrow_schema().names
+    elif is_json_lines(file):
+        names = next((record for _, record in json_lines(file)), {})
+    return next((one for one in TEXT_COLUMNS if one in names), column)
 
 
 def is_json_lines(file: Path) -> bool:

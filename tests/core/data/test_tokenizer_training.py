@@ -148,9 +148,9 @@ def test_plan_of_a_good_corpus_counts_it(corpus, tmp_path):
 
 
 def test_plan_names_the_columns_a_corpus_has_instead_of_text(tmp_path):
-    pq.write_table(pa.table({"content": ["x"]}), tmp_path / "c.parquet")
+    pq.write_table(pa.table({"prose": ["x"]}), tmp_path / "c.parquet")
     (problem,) = plan_tokenizer(tmp_path / "c.parquet", tmp_path, vocab_size=400).problems
-    assert "no column text (columns: content)" in problem.message
+    assert "no column text (columns: prose)" in problem.message
 
 
 def test_check_reports_strict_json_and_no_problem_for_a_good_tokenizer(corpus, tokenizer):

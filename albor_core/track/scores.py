@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from albor_core.run.control import user_name
 from albor_core.run.errors import StoreError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.rundir import RunDir
@@ -33,7 +34,6 @@ def record_scores(
     """
     from albor_core.store.index.annotations import (  # noqa: PLC0415  for who says any
         append_annotation,
-        user_name,
     )
 
     refuse_pulled(run, "record scores", f"albor runs show {run.own_id}")

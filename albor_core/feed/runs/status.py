@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.feed.runs.state_word import RunStatus
+from albor_core.run.control import ASKED
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
@@ -357,6 +358,8 @@ def _guard_message(guard: Document | None) -> str:
 def _last_reason(words: Document, guard: Document | None) -> str:
     """Why an attempt ended, by its program's last words and by the guard that outlived it."""
     reason, said_by_guard = _said(words, "reason"), _said(guard, "reason")
+    if _said(guard, "state") == "stopped" and ASKED in said_by_guard:
+        return said_by_guard.partition(ASKED[:2])[2].strip()
     if reason == "completed":
         return ""
     if (line := exit_reason(words)) != reason:

@@ -49,10 +49,10 @@ from albor_core.guard.process.processes import become_subreaper, reap_orphans, s
 from albor_core.guard.process.signals import SignalPipe
 from albor_core.guard.records import Ledger, log_line
 from albor_core.run.checkpoints import newest
-from albor_core.run.control import ANDON, ASKED, Command
+from albor_core.run.control import ANDON, Command
 from albor_core.run.errors import InUseError
 from albor_core.run.exit import STOPPED_BY_ANDON
-from albor_core.run.guard_state import GUARD_ENDS, MOVES, GuardState, read_guard
+from albor_core.run.guard_state import ASKED, GUARD_ENDS, MOVES, GuardState, read_guard
 from albor_core.run.liveness import boot_id
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir

@@ -43,7 +43,14 @@ from albor_core.plan.recipes import own as own_recipe
 from albor_core.plan.speed import MeasuredSpeed
 from albor_core.plan.start_weights import parent_run, start_weights, weights_notes, weights_problems
 from albor_core.run import checkpoints
-from albor_core.run.errors import AlborError, ConfigError, DataError, InUseError, Problem
+from albor_core.run.errors import (
+    AlborError,
+    ConfigError,
+    DataError,
+    InUseError,
+    Problem,
+    StoreError,
+)
 from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.files.whole_file import write_bytes, write_json
@@ -63,6 +70,7 @@ from albor_core.run.rundir import (
 )
 from albor_core.run.values.flatten import diff_configs
 from albor_core.run.values.quantity import counted
+from albor_core.store.index.annotations import MAX_CHARS, annotate
 from albor_core.store.spans.collector import collector_problems, keep_collector
 from albor_core.telemetry.peaks import peak_flops
 
@@ -318,6 +326,9 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
             script=script,
         )
     _keep_places(run, told)
+    with suppress(StoreError):  # a run that is there goes on without
+        for name, value in config.monitoring.tracking.tags.items():
+            annotate(run, "tag", f"{name}:{value}"[: MAX_CHARS["tag"]], by="its config")
     return run
 
 

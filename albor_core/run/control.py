@@ -27,8 +27,6 @@ from albor_core.run.rundir import RunDir, read_json
 
 COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "rollback", "retry_now", "ack")
 ANDON = "andon"  # the sender of what a rule asks for
-ASKED = "; asked by "
-"""Between how a run was stopped and who asked, in what a guard gives as the reason."""
 _PROGRAMS = {"cli": "albor guard stop", "albor-tui": "the cockpit", "interrupt": "Ctrl-C"}
 LIFETIME_S = 60.0
 BY_SIGNAL = "signal"  # the id of a stop that no file could carry

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.feed.runs.state_word import RunStatus
-from albor_core.run.control import ASKED
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
-from albor_core.run.guard_state import GUARD_ENDS, read_guard
+from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.run.registry import is_same_run
 from albor_core.run.rundir import FRESH_S, RunDir, read_json

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.run.control import ASKED
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason
-from albor_core.run.guard_state import GUARD_ENDS
+from albor_core.run.guard_state import ASKED, GUARD_ENDS
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import finite_of
 from albor_core.store.index.write import optional_text, whole_number

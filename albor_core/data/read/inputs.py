@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from albor_core.data.read.corpus import TEXT_COLUMNS
-from albor_core.run.errors import ConfigError, DataError, NotFoundError
+from albor_core.run.errors import ConfigError, DataError, NotFoundError, UsageError
 
 # generated tables and vendored blobs live above it; hand-written code does not
 MAX_FILE_BYTES = 1 << 20
@@ -41,6 +42,13 @@ _REFUSED = {
 }
 
 
+class Origin(NamedTuple):
+    """Where a source was fetched from, as the user says."""
+
+    url: str | None = None
+    revision: str | None = None
+
+
 @dataclass(frozen=True)
 class Asked:
     """What the user wants of the sources."""
@@ -53,6 +61,11 @@ class Asked:
     column: str | None = None
     git: bool = True
     """Ask git about folders."""
+    origins: tuple[tuple[Path, Origin], ...] = ()
+    """By the source's path."""
+
+    def origin_of(self, path: Path) -> Origin:
+        return next((one for named, one in self.origins if named.resolve() == path), Origin())
 
 
 DEFAULTS = Asked()
@@ -73,6 +86,9 @@ class InputSource:
     licence: str | None = None
     url: str | None = None
     version: str | None = None
+    revision: str | None = None
+    """As the user says it; then a file's SHA-256 is recorded beside it."""
+    sha256: str | None = None
     files: frozenset[str] | None = None
     """Of a package: paths below its own that alone belong to it; all where it is None."""
 
@@ -87,6 +103,8 @@ class InputSource:
             "licence": self.licence,
             "url": self.url,
             **({"version": self.version} if self.version else {}),
+            **({"revision": self.revision} if self.revision else {}),
+            **({"sha256": self.sha256} if self.sha256 else {}),
         }
 
     @property
@@ -115,6 +133,36 @@ class Document(NamedTuple):
     reason: str = ""
     licence: str | None = None
     """Of this one, where a row says it."""
+
+
+def origins_of(
+    sources: Sequence[Path], urls: Sequence[str], revisions: Sequence[str]
+) -> tuple[tuple[Path, Origin], ...]:
+    """`SRC=VALUE` for one of several sources, `VALUE` for the only one. Raises UsageError."""
+    found: dict[Path, Origin] = {}
+    for field, words in (("url", urls), ("revision", revisions)):
+        for word in words:
+            name, is_named, value = word.partition("=")
+            path = next((one for one in sources if is_named and str(one) == name), None)
+            if path is None and len(sources) == 1:
+                path, value = sources[0], word
+            if path is None or not value:
+                what = f"--{field} {word!r}: does not begin with one of the sources and ="
+                raise UsageError(what, hint=f"--{field} {sources[0]}=...")
+            check_origin(field, value)
+            found[path] = found.get(path, Origin())._replace(**{field: value})
+    return tuple(found.items())
+
+
+def check_origin(field: str, value: str) -> None:
+    """Raises UsageError for what is no URL, or has a password in it, which records would tell."""
+    if field != "url":
+        return
+    parts = urlsplit(value)
+    if not parts.scheme or not (parts.netloc or parts.path):
+        raise UsageError(f"url {value!r}: is not a URL", hint="https://HOST/PATH, or hf:NAME")
+    if parts.password is not None:
+        raise UsageError("the url has a password in it", hint="leave it out: the record is read")
 
 
 def kind_of_file(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from albor_core.data.read.inputs import InputSource
     from albor_core.data.read.sources import ImportPlan, ImportReport
     from albor_core.data.stage.counts import Counts
+
+
+_MOST_COLUMNS = 5
 
 
 @click.command(name="import")
@@ -153,6 +157,7 @@ def _tell(made: ImportReport | ImportPlan) -> None:
     print_line(f"{clean(str(made.out))}: {taken}; skipped {skipped}")
     for reason, keys in sorted(made.counts.examples.items()):
         print_line(f"  {reason:<14} such as {clean(keys[0])}")
+    _tell_columns(made)
     for source in made.sources:
         if source.commit is not None:
             under = source.licence or "an unknown licence"
@@ -164,6 +169,24 @@ def _tell(made: ImportReport | ImportPlan) -> None:
             )
 
 
+def _tell_columns(made: ImportReport | ImportPlan) -> None:
+    """Where files differ in the column that the text is taken from, and where rows have it in
+    another.
+    """
+    several = len({source.column for source in made.sources if source.column}) > 1
+    for source in made.sources:
+        counts = made.counts.sources.get(source.name)
+        found = counts.elsewhere.most_common(_MOST_COLUMNS) if counts is not None else []
+        if source.column and (several or found):
+            print_line(f"  {clean(source.name)}: text taken from `{clean(source.column)}`")
+        for column, rows in found:
+            what = (
+                f"{counted(rows, 'row')} {'has' if rows == 1 else 'have'} `{clean(column)}` instead"
+            )
+            print_line(f"    {what}: --column {clean(shlex.quote(column))} takes those")
+
+
 def _sources(sources: tuple[InputSource, ...], counts: Counts) -> list[dict[str, Any]]:
     found = counts.to_json()["sources"]
-    return [source.facts() | found.get(source.name, {}) for source in sources]
+    none: dict[str, Any] = {"elsewhere": {}}
+    return [source.facts() | none | found.get(source.name, {}) for source in sources]

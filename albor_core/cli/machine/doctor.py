@@ -379,9 +379,16 @@ def _odd_values() -> Iterator[Check]:
             for row in reader.runs(limit=_RECENT_RUNS):
                 if events := reader.events(row.id, names=("track.odd",), limit=1):
                     told[row.id] = _odd_words(events[0].data)
+                at = reader.positions(row.id)
+                lost, unread = sum(one.damaged for one in at), sum(one.ignored for one in at)
                 if events := reader.events(row.id, names=(NO_ROOM_EVENT,), limit=1):
-                    crowded[row.id] = str(events[0].data.get("left_out") or "some")
-                elif lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
+                    names = events[0].data.get("left_out")
+                    crowded[row.id] = f"{names:,} names" if isinstance(names, int) else "names"
+                elif unread and len(reader.summary(row.id)) >= MAX_NAMES:  # before there was one
+                    crowded[row.id] = f"names in {counted(unread, 'line')}"
+                else:
+                    lost += unread
+                if lost:
                     skipped[row.id] = lost
     except AlborError:
         return  # said by the check of the store itself
@@ -394,11 +401,11 @@ def _odd_values() -> Iterator[Check]:
     if skipped:
         run_id, count = next(iter(skipped.items()))
         more = f", and in {counted(len(skipped) - 1, 'more run')}" if len(skipped) > 1 else ""
-        said = f"{count} damaged or unknown lines in the files of {run_id}{more}"
+        said = f"{counted(count, 'damaged or unknown line')} in the files of {run_id}{more}"
         yield Check("lines", None, said, f"albor runs show {run_id}; its other lines are there")
 
     for run_id, names in crowded.items():
-        said = f"values of {names} names of {run_id} left out: a run's store holds {MAX_NAMES:,}"
+        said = f"values of {names} of {run_id} left out: a run's store holds {MAX_NAMES:,}"
         hint = "they stand in its journal; a metric with a goal or a pin always has room"
         yield Check("names", None, f"{said} names", hint)
 

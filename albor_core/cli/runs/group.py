@@ -121,7 +121,8 @@ def show(run: str, most: int | None, patch: bool, db: str | None, as_json: bool)
             _write_patch(card)
             return
         if not as_json:
-            print_line(render_show(document, card))
+            unread = sum(at.ignored for at in reader.positions(run_id))
+            print_line(render_show(document, card, unread))
             return
         run_dir = placed(run_id, document["run"]["path"])
         document["media"] = [one.to_json() for one in media_in(reader, run_dir)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ _ROWS = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
+ROW_ENDINGS = tuple(_ROWS)
 _REFUSED = {
     **dict.fromkeys(
         (".zip", ".whl", ".jar", ".egg", ".7z", ".rar"), "unpack it (unzip {}) and give the folder"
@@ -133,6 +134,21 @@ class Document(NamedTuple):
     reason: str = ""
     licence: str | None = None
     """Of this one, where a row says it."""
+    elsewhere: str = ""
+    """The column in which a row has its text, where it has none in its source's."""
+
+
+def text_elsewhere(row: Mapping[str, Any], column: str) -> str:
+    """The column that has the text of a row without one in `column`: one of COLUMNS, or the longest
+    text of a row that lacks the column; "" where there is none.
+    """
+    texts = {name: said for name, said in row.items() if isinstance(said, str) and said.strip()}
+    if column in texts:
+        return ""
+    known = [name for name in COLUMNS if name in texts]
+    if known or column in row:
+        return known[0] if known else ""
+    return max(texts, key=lambda name: len(texts[name]), default="")
 
 
 def origins_of(

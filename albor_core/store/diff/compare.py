@@ -20,7 +20,7 @@ from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
 from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
-from albor_core.store.diff.verdict import MIN_POINTS, Verdict
+from albor_core.store.diff.verdict import MIN_POINTS, Verdict, apart
 from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
@@ -321,6 +321,7 @@ def _reaches(sources: Sequence[ComparedRun], metric: str, goals: Goals) -> Itera
                 step
                 for step, value in curves[source.row.id]
                 if (value <= target if way == "min" else value >= target)
+                or apart(value, target) == 0.0
             )
             yield _reach(source, other, target, next(reached, None))
 

@@ -125,6 +125,10 @@ def _by_training_loss(a: ComparedRun, b: ComparedRun, goals: Goals, found: Verdi
     instead = _on(INSTEAD, a, b, goals)
     if instead.outcome is None:
         return found
+    if found.difference == 0.0 and instead.outcome == "indistinguishable":
+        detail = f"{ASKED} is the same in both ({found.detail}); {instead.detail}"
+        told = Unjudged(ASKED, found.reason, found.detail)
+        return replace(instead, detail=detail, unjudged=told)
     detail = f"{ASKED} cannot be judged ({found.detail}); {INSTEAD} says {instead.outcome}"
     mine, other = (source.summary.get(ASKED) for source in (b, a))
     if mine is not None and other is not None and mine.last is not None and other.last is not None:

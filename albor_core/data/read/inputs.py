@@ -139,13 +139,13 @@ class Document(NamedTuple):
 
 
 def text_elsewhere(row: Mapping[str, Any], column: str) -> str:
-    """The column that has the text of a row without one in `column`: one of COLUMNS, or the longest
+    """The column that has the text of a row without one in `column`: one of TEXT_COLUMNS, or the longest
     text of a row that lacks the column; "" where there is none.
     """
     texts = {name: said for name, said in row.items() if isinstance(said, str) and said.strip()}
     if column in texts:
         return ""
-    known = [name for name in COLUMNS if name in texts]
+    known = [name for name in TEXT_COLUMNS if name in texts]
     if known or column in row:
         return known[0] if known else ""
     return max(texts, key=lambda name: len(texts[name]), default="")

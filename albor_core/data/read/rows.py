@@ -200,7 +200,7 @@ def _is_header(cells: list[str], header: list[str], column: str) -> bool:
     names, known = set(cells), set(header)
     if names == known and len(cells) == len(header):
         return True
-    wanted = {column, *COLUMNS}
+    wanted = {column, *TEXT_COLUMNS}
     has_text = len(names) == len(cells) > 1 and not names.isdisjoint(wanted)
     return has_text and 2 * len(names & (known | wanted)) > len(names)
 

@@ -139,8 +139,8 @@ class Document(NamedTuple):
 
 
 def text_elsewhere(row: Mapping[str, Any], column: str) -> str:
-    """The column that has the text of a row without one in `column`: one of TEXT_COLUMNS, or the longest
-    text of a row that lacks the column; "" where there is none.
+    """The column that has the text of a row without one in `column`: one of TEXT_COLUMNS, or the
+    longest text of a row that lacks the column; "" where there is none.
     """
     texts = {name: said for name, said in row.items() if isinstance(said, str) and said.strip()}
     if column in texts:

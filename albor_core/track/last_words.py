@@ -57,13 +57,11 @@ def tell(text: str) -> None:
 
 
 def say_rewind(journal: Journal, run_id: str, after: int, metrics: int) -> None:
-    """That training began again behind what a run has recorded: what goes, and how to read it."""
-    query = "SELECT name, step, value FROM metrics_discarded JOIN keys USING (run_id, key_id)"
-    read = f'albor db query --run {run_id} "{query}"'
+    """That training began again behind what a run has recorded: what goes, what brings it back."""
     what = counted(metrics, "metric")
     tell(
         f"run {run_id}: training begins again: what {what} had after step {after:,} is taken back;"
-        f" {read} reads it"
+        f" albor runs restore {run_id} brings it back, with --list shows it"
     )
     journal.event("track.rewind", severity="warning", after=after, metrics=metrics)
 

@@ -117,7 +117,8 @@ def _calm(found: AttentionList) -> str:
     if found.is_quiet and found.fine:
         count = quantity.counted(len(found.fine), "run")
         return f"quiet: {count} watched, nothing is wrong"
-    return "nothing that could be read needs you" if found.problem else "nothing needs you"
+    is_sure = not (found.problem or found.being_read)
+    return "nothing needs you" if is_sure else "nothing that could be read needs you"
 
 
 def _calm_tone(found: AttentionList) -> str:
@@ -138,6 +139,9 @@ def nothing(found: AttentionList, names: dict[str, str], hidden: int) -> Content
             named = ", ".join(clean(names.get(one, one), limit=40) for one in ids[:3])
             more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
             lines.append(styled.text(f"{word}: {named}{more}", tone))
+    if found.being_read:
+        count = quantity.counted(len(found.being_read), "run")
+        lines.append(Content.styled(f"{count} ended just now: not read to the end", "$ink-muted"))
     if found.problem:
         lines.append(styled.text(f"not everything could be read: {found.problem}", "$warning"))
     if hidden:

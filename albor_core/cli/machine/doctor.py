@@ -96,7 +96,7 @@ def _cap() -> Iterator[Check]:
         return
     if most is None:
         return
-    size = size_of(albor_home())
+    size = size_of(albor_home().resolve())
     is_well = False if size > most else None if size > NEAR * most else True
     yield Check(
         "home size",

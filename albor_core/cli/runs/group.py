@@ -66,6 +66,10 @@ T = TypeVar("T")
         "pin": ("albor_core.cli.runs.annotate:pin", "Pin a run."),
         "rename": ("albor_core.cli.runs.annotate:rename", "Give a run another name."),
         "mv": ("albor_core.cli.runs.transfer.move:mv", "Move run directories to another folder."),
+        "restore": (
+            "albor_core.cli.runs.restore:restore",
+            "Bring back what a rewind took back.",
+        ),
         "rm": ("albor_core.cli.runs.removal:rm", "Remove runs for good."),
         "gc": ("albor_core.cli.runs.removal:gc", "Remove what killed processes left behind."),
     },
@@ -317,7 +321,4 @@ def _pages(
     if most is not None:
         yield reader.outline(run_id, key, most)
         return
-    after: int | None = None
-    while points := reader.points(run_id, key, after, limit=_PAGE):
-        yield points
-        after = points[-1][0] + 1
+    yield from reader.pages_of(reader.series_ids(run_id, (key,)), key, _PAGE)

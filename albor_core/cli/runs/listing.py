@@ -174,10 +174,15 @@ def _current(
     grouped: bool,
 ) -> Listing:
     """The listing once ended runs have all their lines in the store, as far as that can be had."""
-    from albor_core.feed.runs.store_lag import find_arrears, index_arrears
+    from albor_core.feed.runs.store_lag import (
+        find_arrears,
+        find_being_read,
+        index_arrears,
+    )
 
     def late(shown: Collection[str]) -> list[str]:
-        return [run for run, one in find_arrears(reader, shown).items() if one.unindexed_bytes]
+        short = [run for run, one in find_arrears(reader, shown).items() if one.unindexed_bytes]
+        return [*short, *find_being_read(reader, shown)]
 
     index_arrears(reader, late(()), timeout_s=_CATCH_UP_S)
     found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
@@ -236,7 +241,7 @@ def _listing(
     groups = _groups(reader, rows, columns, limit) if grouped else None
     total = len(rows)
     if groups is not None:
-        members = {run for group in groups for run in group.runs}
+        members = {run for group in groups for run in (*group.runs, *group.ranks)}
         rows = tuple(row for row in rows if row.id in members)
     elif total == limit:
         total = max(total, reader.count(where, words))

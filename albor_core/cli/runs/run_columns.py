@@ -139,7 +139,7 @@ def group_table(groups: Sequence[GroupRow], extra: Sequence[str]) -> str:
     names = ["loss", "val_loss", "val_ppl", *extra]
     lines = [
         (
-            f"{group.name} *" if group.pinned else group.name,
+            _group_name(group),
             group.experiment,
             str(len(group.runs)),
             *(_band_text(group.bands[name]) for name in names),
@@ -148,6 +148,11 @@ def group_table(groups: Sequence[GroupRow], extra: Sequence[str]) -> str:
     ]
     heads = ("runs of one config", "experiment", "n", *(name.replace("_", " ") for name in names))
     return table(heads, lines, right=heads[2:])
+
+
+def _group_name(group: GroupRow) -> str:
+    pin = " *" if group.pinned else ""
+    return f"{group.name}{pin}" + (f" (and {len(group.ranks)} of ranks)" if group.ranks else "")
 
 
 def _band_text(band: Band) -> str:

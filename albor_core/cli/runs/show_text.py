@@ -58,7 +58,8 @@ def _head(made: Document, card: RunCard, unread: int, limit: int | None) -> Iter
     silent = "" if made["silent_s"] is None else f", no news for {duration(made['silent_s'])}"
     yield f"{clean(row['id'])}  {clean(shown_word(made['status']))}{silent}"
     for item in made["attention"]:
-        text = f"{item['word']}: {item['summary']}; next: {item['command']}"
+        seen = f"albor attention ack {shlex.quote(item['id'])}"
+        text = f"{item['word']}: {item['summary']}; next: {item['command']}; once seen: {seen}"
         yield from _labelled("needs you", clean(text), limit)
     left_out = ("left out", _names_left_out(made, unread))
     for label, fact in (*_facts(made, row), left_out, *_facts_of_card(made, card)):
@@ -218,6 +219,8 @@ def _metrics(made: Document, limit: int | None) -> Iterator[str]:
         taken = sum(2 + max(map(len, column)) for column in [*zip(heads, *rows, strict=True)][1:])
         rows = [(cut_middle(key, max(16, limit - taken)), *figures) for key, *figures in rows]
     yield table(heads, rows, right="last best min max points", limit=limit)
+    if any(stat.get("axis") == "seconds" for stat in made["summary"].values()):
+        yield "figures of the machine are by time: the run logged no step"
 
 
 def _family(key: str) -> tuple[int, str]:

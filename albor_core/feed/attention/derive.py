@@ -48,6 +48,7 @@ def attention(
     *,
     now: float,
     since: SinceLooked | None = None,
+    being_read: tuple[str, ...] = (),
     is_complete: bool = True,
     problem: str = "",
 ) -> AttentionList:
@@ -72,6 +73,7 @@ def attention(
         fine=tuple(view.id for view in watched if view.id not in troubled),
         not_watched=tuple(v.id for v in active if not v.signs.watched.is_watched),
         tells_only=tuple(view.id for view in watched if not view.signs.watched.acts),
+        being_read=being_read,
         since_last_looked=since_looked(rows, marks.looked_wall) if since is None else since,
         is_complete=is_complete,
         problem=problem,
@@ -178,5 +180,6 @@ def narrowed(found: AttentionList, run_ids: Sequence[str]) -> AttentionList:
         fine=kept(found.fine),
         not_watched=kept(found.not_watched),
         tells_only=kept(found.tells_only),
+        being_read=kept(found.being_read),
         since_last_looked=SinceLooked(),
     )

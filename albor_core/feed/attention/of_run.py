@@ -21,6 +21,7 @@ from albor_core.feed.attention.of_rules import (
     what_fired,
 )
 from albor_core.feed.offers import has_guard_gone
+from albor_core.feed.runs.state_word import FOLDER_GONE
 from albor_core.feed.signs import NonFinite
 from albor_core.feed.view import RunView
 from albor_core.run.exit import STOPPED_BY_ANDON
@@ -36,6 +37,16 @@ CHECKPOINT_SAVES, CHECKPOINT_S = 3, 900.0  # late by so many intervals, and at l
 
 def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
     """Of a run at work on `gpus` GPUs (None: not known)."""
+    if view.detail.startswith(FOLDER_GONE):
+        yield item_of(
+            view,
+            "folder_gone",
+            since=None,
+            summary=view.detail,
+            cause="its folder was deleted or moved while it ran; only"
+            f" kill {view.trainer_pid} ends it",
+        )
+        return  # there is nothing of it to look at
     stands = tuple(_progress(view, gpus, now))
     yield from stands
     if has_guard_gone(view):
@@ -85,6 +96,8 @@ def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionI
     if view.status == "lost":
         summary = view.detail or "no process works on it and no end was recorded"
         cause = "killed from outside, or the machine went down: nothing recorded an end"
+        if view.detail.startswith(FOLDER_GONE):
+            cause = "its folder was deleted or moved: how it ended was recorded nowhere else"
         kind = "lost"
     else:
         summary = first_line(view.signs.error) or view.detail or "it failed"

@@ -18,7 +18,14 @@ from albor_core.andon.severity import CALM, worst
 from albor_core.feed.archive.records import RecordTail, attempts_of, journal_events
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.sign_files import SignFiles
-from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, view_of_row
+from albor_core.feed.run.store_follower import (
+    StoreWatch,
+    aged,
+    known_of,
+    merge,
+    view_of_row,
+    without_files,
+)
 from albor_core.feed.run.tail import LogFollower
 from albor_core.feed.runs.of_visible import standing_of
 from albor_core.feed.view import RunView
@@ -77,6 +84,8 @@ class RunFeed:
         row = self.store.rows().get(self.run.id) or self._row_elsewhere()
         view = self.files.view(*known_of(row))
         if view is None and row is not None:
+            if not self.run.path.is_dir():
+                row = without_files(row, self.run)
             view = replace(aged(row), detail=row.detail or self._what_is_missing())
         elif view is not None and row is not None:
             view = merge(view, row)

@@ -17,10 +17,12 @@ from typing import Any, TypeVar
 
 from albor_core.andon.severity import CALM, worst
 from albor_core.feed.runs.newest import NewestFigures, brought_up, share_done, whole_tokens
-from albor_core.feed.runs.status import NEVER_STARTED
+from albor_core.feed.runs.state_word import without_folder
+from albor_core.feed.runs.status import NEVER_STARTED, works_without_folder
 from albor_core.feed.view import LOADING, RunView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.headlines import NEWEST, STORED
+from albor_core.run.rundir import RunDir
 from albor_core.run.status import ENDS
 from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.migrations import user_version
@@ -74,6 +76,10 @@ class StoreWatch:
         self._mark, self._version = None, None
         if reader is not None:
             reader.close()
+
+    def refresh(self) -> None:
+        """Have the next `rows` look for news, however lately it did."""
+        self._rest_until = 0.0
 
     def ask(self, question: Callable[[Reader], T]) -> T | None:
         """The answer to one question, None if the store cannot answer now."""
@@ -300,6 +306,17 @@ def _age(wall: float | None) -> float | None:
     if wall is None or not math.isfinite(wall):
         return None
     return max(0.0, time.time() - wall)
+
+
+def without_files(row: RunView, run: RunDir) -> RunView:
+    """What a store knows of a run whose folder is gone; of one without a recorded end, whether its
+    program goes on all the same.
+    """
+    if not row.is_loading:
+        return row
+    pid = works_without_folder(run)
+    word = "lost" if pid is None else "running"
+    return replace(row, status=word, trainer_pid=pid, detail=without_folder(pid))
 
 
 def aged(row: RunView) -> RunView:

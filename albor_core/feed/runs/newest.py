@@ -107,7 +107,7 @@ def metrics_of_state(state: Document) -> tuple[Logged, ...]:
     house = (Logged(one.key, values.get(one.name)) for one in NEWEST if one.key in LOSSES)
     told = mapping(state, "metrics")
     others = (
-        Logged(name, *map(number_of, values))
+        Logged(name, number_of(values[0]), number_of(values[1]), number_of(values[2]))
         for name, values in islice(told.items(), MOST_KEYS)
         if isinstance(values, Sequence) and len(values) == 3
     )

@@ -10,9 +10,18 @@ from albor_core.run.values.quantity import age
 __all__ = ["LIVE_WORDS", "LOADING", "WORDS", "RunStatus", "shown_word"]
 
 WORDS = tuple(STATUSES)
+FOLDER_GONE = "its folder is gone"
+"""How the sentence of a run begins whose folder was deleted or moved."""
 
 
 _SHOWN = {"stalled": "hung"}  # as attention and people call it
+
+
+def without_folder(pid: int | None) -> str:
+    """What is true of a run whose folder is gone and whose end was not recorded."""
+    if pid is None:
+        return f"{FOLDER_GONE}, no end was recorded"
+    return f"{FOLDER_GONE}, and process {pid} goes on without it: what it logs is lost"
 
 
 def shown_word(word: str, silent_s: float | None = None) -> str:

@@ -26,6 +26,8 @@ from albor_core.store.file.home_store import is_fresh
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
 
+LATE_S = 60.0
+"""After that time from its end nobody is still at a run that ended."""
 _SETTLED_S = 5.0  # from a run's last line to its index process at work, on a busy machine
 
 
@@ -105,12 +107,41 @@ def is_coming(run: RunDir) -> bool:
     )
 
 
+def find_being_read(table: RunList, shown: Collection[str]) -> list[str]:
+    """Of runs without a recorded end and those in `shown`, the ones that ended a moment ago and
+    whose index process still tells what it found in their last lines.
+    """
+    runs = [(run_id, RunDir(Path(path))) for run_id, path, *_ in table.indexed(shown)]
+    return [
+        run_id
+        for run_id, run in runs
+        if _is_young(run, LATE_S)
+        and lock_holder(run.index_lock) is not None
+        and not run.liveness().is_alive
+    ]
+
+
+def is_being_read(run: RunDir) -> bool:
+    """Whether a run that has ended is still on its way into the stores, and with it what its last
+    lines tell: its index process is at it, or about to be.
+    """
+    from albor_core.store.index.catch_up import is_behind, is_wanted  # noqa: PLC0415  as above
+
+    if lock_holder(run.index_lock) is not None:
+        return True
+    return _is_young(run) and is_wanted(run) and is_behind(run)
+
+
 def _is_settling(run: RunDir) -> bool:
+    return _is_young(run) or lock_holder(run.index_lock) is not None
+
+
+def _is_young(run: RunDir, within_s: float = _SETTLED_S) -> bool:
+    """Whether its last line is of a moment ago."""
     try:
-        is_young = time.time() - run.journal.stat().st_mtime < _SETTLED_S
+        return time.time() - run.journal.stat().st_mtime < within_s
     except OSError:
         return False
-    return is_young or lock_holder(run.index_lock) is not None
 
 
 def _has_unread_lines(run: RunDir, offset: int) -> bool:

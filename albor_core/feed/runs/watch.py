@@ -17,7 +17,14 @@ from pathlib import Path
 
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
-from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, row_in
+from albor_core.feed.run.store_follower import (
+    StoreWatch,
+    aged,
+    known_of,
+    merge,
+    row_in,
+    without_files,
+)
 from albor_core.feed.runs.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.runs.of_visible import VisibleRuns
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
@@ -349,9 +356,7 @@ def _look(files: RunFiles, row: RunView | None, told: RunView | None) -> RunView
         return view if row is None else merge(view, row)
     if files.run.path.is_dir():
         return _unread(files.run, told or row, "its run.json is missing")
-    if row is not None and row.is_loading:
-        return replace(row, status="lost", detail="its folder is gone, no end was recorded")
-    return None
+    return without_files(row, files.run) if row is not None and row.is_loading else None
 
 
 def _is_over(view: RunView) -> bool:

@@ -67,6 +67,9 @@ def judge(a: ComparedRun, b: ComparedRun, metric: str, goals: Goals, *, is_asked
     unknown = tuple(_unknown(a, b))
     if found.outcome is None:
         return replace(found, unknown=unknown)
+    if diff_facts.are_ranks(a.facts, b.facts):
+        words = f"{found.detail}; they are ranks of one job, not two seeds"
+        return replace(found, outcome="indistinguishable", detail=words)
     if found.outcome != "indistinguishable" and (only := _only_chance(a, b, unknown)):
         return replace(found, outcome="indistinguishable", detail=f"{found.detail}; {only}")
     if unknown:

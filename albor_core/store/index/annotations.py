@@ -23,7 +23,7 @@ from albor_core.store.index.sources import Position, parse_plain, read_batch
 
 KINDS = (
     *("tag", "untag", "note", "note.edit", "pin", "unpin", "metric.pin", "metric.unpin", "ack"),
-    *("name", "group", "job_type", "attention.ack", "attention.mute"),
+    *("name", "group", "job_type", "attention.ack", "attention.mute", "restore"),
 )
 MAX_CHARS = {
     **{"tag": 64, "untag": 64, "name": 200, "group": 64, "job_type": 64},
@@ -57,11 +57,12 @@ class Note:
 
 
 def annotate(
-    run: RunDir, kind: str, value: str | Mapping[str, Any] | None = None, *, by: str = ""
+    run: RunDir, kind: str, value: str | int | Mapping[str, Any] | None = None, *, by: str = ""
 ) -> Annotation:
     """Say it, durably. For `ack` the value is the alert's id, for `attention.ack` that of an entry
     of attention, for `attention.mute` {"id": the same, "until": UTC seconds}, for `note.edit`
-    {"at": the byte of a note, "text": what it says from now on, "" to take it back}.
+    {"at": the byte of a note, "text": what it says from now on, "" to take it back},
+    for `restore` the byte of the journal where the rewind is that is undone.
 
     Raises UsageError for an unknown kind or a value that is empty or too long, NotFoundError where
     there is no run, StoreError if the file cannot be written.

@@ -36,6 +36,7 @@ class Trace:
     nonfinite: tuple[int, ...] = ()
     is_noisy: bool = False
     rulers: Mapping[str, Ruler] = field(default_factory=dict)
+    unit: str = "step"  # of `x`; seconds where a run has no steps
 
     def nearest(self, step: float) -> int | None:
         """The place of the point at `step` or next to it."""

@@ -29,7 +29,7 @@ from albor_tui.look import glyphs
 from albor_tui.messages import PinAsked
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers
+from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers, unit_of
 from albor_tui.widgets.chart.data import ChartData, Look
 from albor_tui.widgets.chart.head import ChartHead, HeadFacts
 
@@ -82,6 +82,7 @@ class ChartGrid(Widget, can_focus=True):
         self._is_solo = False
         self._slots: list[Chart] = []
         self._extent: tuple[float, float] | None = None
+        self._unit = "step"  # of the extent
         self._rulers: dict[str, Ruler] = {}
 
     def compose(self) -> ComposeResult:
@@ -170,7 +171,9 @@ class ChartGrid(Widget, can_focus=True):
             return
         found = extent(self.view, self.curves)
         if found is not None:
-            old = self._extent or found
+            is_first = self._extent is None or self._unit != unit_of(self.curves)
+            self._unit = unit_of(self.curves)
+            old = found if is_first or self._extent is None else self._extent
             self._extent = min(old[0], found[0]), max(old[1], found[1])
         for name, ruler in rulers(self.view, self.curves).items():
             known = self._rulers.get(name)
@@ -252,7 +255,7 @@ class ChartGrid(Widget, can_focus=True):
             found=len(order),
             total=len(self.keys) if self.is_read else None,
             words=self._words,
-            axis=self._slots[0].axis if self._slots else "step",
+            axis=self._slots[0].x_word if self._slots else "step",
             look=self._look,
             window=window,
         )

@@ -54,7 +54,7 @@ def _places(trace: Trace, look: Look) -> list[Piece]:
     assert look.cursor is not None
     i = trace.nearest(look.cursor)
     step = look.cursor if i is None else trace.x[i]
-    text = f"step {quantity.count(step)}"
+    text = f"{'second' if trace.unit == 'seconds' else 'step'} {quantity.count(step)}"
     if i is not None and trace.low and i + 1 < len(trace.x) and trace.x[i + 1] - step > 1:
         text += f"..{quantity.count(trace.x[i + 1] - 1)}"
     pieces: list[Piece] = [(text, "label")]

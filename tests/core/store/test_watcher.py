@@ -19,6 +19,7 @@ from albor_core.run.liveness import Liveness, boot_id
 from albor_core.run.rundir import create_run
 from albor_core.store.watch import watcher as watcher_module
 from albor_core.store.watch.live_rules import LiveRules, live_rules
+from albor_core.store.watch.not_finite import HELD_S
 from albor_core.store.watch.system_file import SystemFile
 from albor_core.store.watch.watcher import Watcher, is_watchable
 from albor_core.telemetry.machine_ring import MachineSample
@@ -222,6 +223,24 @@ def test_health_of_the_trainers_steps_is_told_by_its_loop_alone(tmp_path):
     bench.look()
     assert bench.said() == []
     assert read_watch(bench.run).by == "loop"
+
+
+def test_validation_of_a_training_that_is_no_number_is_told(tmp_path):
+    bench = Bench(tmp_path, kind="train")
+    bench.log(1, train__loss=1.0, val__loss=2.0)
+    bench.log(2, train__loss=math.nan, val__loss=math.nan)
+    bench.look()
+    assert bench.ids() == ["not-finite-val-loss@1.2"]
+
+
+def test_a_side_figure_that_stays_nan_is_told_by_time(tmp_path):
+    bench = Bench(tmp_path)
+    for step, value in enumerate([1.0, 1.0, math.nan], 1):
+        bench.log(step, train__loss=1.0, a=1.0, side=value)
+    bench.look()
+    assert bench.ids() == []
+    bench.look(HELD_S)
+    assert bench.ids() == ["not-finite-side@1.3"]
 
 
 # -- killed and started again ----------------------------------------------------------------------

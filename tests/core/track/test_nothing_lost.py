@@ -15,6 +15,7 @@ from albor_core.cli.main import cli
 from albor_core.cli.runs import show_text
 from albor_core.run.rundir import albor_home
 from albor_core.run.values import metrics
+from albor_core.store.index.annotations import read_annotations
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.export import pages
 from albor_core.store.query.reader import Reader
@@ -118,7 +119,7 @@ def test_training_that_begins_again_says_what_goes_and_how_to_read_it(capsys):
         run.log({"val_loss": 1.0}, step=10)  # an evaluation before the first step
         run.log({"loss": 0.5}, step=11)
     said = capsys.readouterr().err
-    assert "2 metrics had after step 10 is taken back" in said and "metrics_discarded" in said
+    assert "2 metrics had after step 10 is taken back" in said and "albor runs restore" in said
     found = series(run)
     assert len(found["train/loss"]) == 11 and found["val/loss"][-1] == (10, 1.0)
 
@@ -174,6 +175,26 @@ def test_a_job_of_ranks_is_one_run(words, has_run, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert (f"run {run.id}; watch: albor-tui {run.id}" in said) == has_run
     assert ("records nothing" in said) != has_run
+
+
+@pytest.mark.parametrize("words", [None, "mine"])
+def test_each_rank_of_a_job_has_a_run_in_a_group_of_the_job(words, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    runs = []
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        with track.start("ranks", group=words, ranks="all", console=False) as run:
+            runs.append(run)
+    about = [run.dir.metadata()["job"] for run in runs]
+    assert [one["rank"] for one in about] == [0, 1]
+    (job,) = {one["id"] for one in about}
+    said = {read_annotations(run.dir)[0].value for run in runs}
+    assert said == {words or f"ranks-{job}"}
+    monkeypatch.setenv("ALBOR_QUIET", "0")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("RANK", "0")
+    track.start("ranks", console=False).end()
+    assert "its job was started again: id=..., resume='allow'" in capsys.readouterr().err
 
 
 def test_a_cell_run_twice_goes_on_with_its_run(monkeypatch):

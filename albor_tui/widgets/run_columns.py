@@ -135,6 +135,7 @@ COLUMNS = (
     TableColumn(METRIC, _METRIC_MIN, 6, _metric, "left"),
     TableColumn("loss trend", 16, 8, _trend, "left"),
     *(_headline(one, rank) for rank, one in enumerate(_LISTED, 3)),
+    TableColumn("took", 7, 10, lambda v, w: _figure(quantity.duration(v.elapsed_s), v)),
     TableColumn("ends", 8, 2, styled.ends),
     TableColumn("alert", 5, 1, _alerts),
 )

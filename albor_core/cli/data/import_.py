@@ -47,6 +47,14 @@ _MOST_COLUMNS = 5
     show_default=True,
     help="Leave out longer documents.",
 )
+@click.option(
+    "--url", "urls", multiple=True, metavar="[SRC=]URL",
+    help="Record where SRC was fetched from; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--revision", "revisions", multiple=True, metavar="[SRC=]WORD",
+    help="Record which revision of it SRC is; repeatable.",
+)  # fmt: skip
 @click.option("--no-git", is_flag=True, help="Read repositories as plain folders.")
 @step_options
 def import_(
@@ -56,6 +64,8 @@ def import_(
     suffixes: tuple[str, ...],
     column: str | None,
     max_bytes: int,
+    urls: tuple[str, ...],
+    revisions: tuple[str, ...],
     no_git: bool,
     workers: int | None,
     force: bool,
@@ -68,11 +78,18 @@ def import_(
     not ignore, a bare one its HEAD; a .jsonl, .jsonl.gz, .csv, .tsv or .parquet file the texts in
     --column; any other file its text.
     """
-    from albor_core.data.read.inputs import Asked
+    from albor_core.data.read.inputs import Asked, origins_of
     from albor_core.data.read.sources import import_sources, plan_import
     from albor_core.data.stage.workers import default_workers
 
-    asked = Asked(suffixes, exclude, max_bytes, column, git=not no_git)
+    asked = Asked(
+        suffixes,
+        exclude,
+        max_bytes,
+        column,
+        git=not no_git,
+        origins=origins_of(sources, urls, revisions),
+    )
     how: dict[str, Any] = {"workers": workers or default_workers(), "force": force}
     with progress(lambda files, size: f"{files:,} documents, {size:,} bytes read") as tell:
         if only_plan:

@@ -23,6 +23,7 @@ from albor_core.cli.runs.run_columns import (
     FIELDS,
     Listing,
     default_table,
+    duration_of,
     group_table,
     run_table,
 )
@@ -319,6 +320,7 @@ def _document(found: Listing) -> dict[str, Any]:
                 "parent": found.parents.get(row.id),
                 **found.arrears.get(row.id, Arrears())._asdict(),
                 "metrics": [one._asdict() for one in found.mains.get(row.id, ())],
+                "duration_s": duration_of(row, found.words[row.id]),
                 "values": dict(zip(found.extra, found.values.get(row.id, ()), strict=False)),
             }
             for row in found.rows

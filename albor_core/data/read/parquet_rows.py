@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import leaves_of, read_footer
+from albor_core.data.read.corpus import TEXT_COLUMNS, leaves_of, read_footer
 from albor_core.data.read.inputs import (
-    COLUMNS,
     FREE_BYTES,
     MAX_EXPANSION,
     UNIT_BYTES,
@@ -48,7 +47,7 @@ def parquet_column(path: Path, asked: Asked) -> str:
     footer = _footer(path)
     schema = footer.schema.to_arrow_schema()
     texts = [one.name for one in schema if _is_text(one.type)]
-    usable = [one for one in texts if one in COLUMNS] if asked.column is None else []
+    usable = [one for one in texts if one in TEXT_COLUMNS] if asked.column is None else []
     name = pick_column(path, usable or schema.names, asked.column)
     if not _is_text(schema.field(name).type):
         raise DataError(
@@ -126,7 +125,7 @@ def _rows(
     reader = pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
     named = [one.name for one in reader.schema_arrow if _is_text(one.type)]
     licences = [one for one in ("licence", "license") if one in named][:1]
-    others = [one for one in COLUMNS if one in named and one != column]
+    others = [one for one in TEXT_COLUMNS if one in named and one != column]
     for group in groups:
         rest = others if others and _may_lack(reader.metadata, group, column) else []
         columns = [column, *licences, *rest]

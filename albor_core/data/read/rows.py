@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from albor_core.data.read.corpus import TEXT_COLUMNS
 from albor_core.data.read.inputs import (
-    COLUMNS,
     FREE_BYTES,
     MAX_EXPANSION,
     UNIT_BYTES,
@@ -50,7 +50,7 @@ def is_gzip(path: Path) -> bool:
 def json_column(path: Path, asked: Asked) -> str:
     """The column of text, by the first row that has one. Raises DataError where none has it."""
     names: dict[str, None] = {}
-    wanted = (asked.column,) if asked.column else COLUMNS
+    wanted = (asked.column,) if asked.column else TEXT_COLUMNS
     said = ""
     with _opened(path) as stream:
         for number, line in enumerate(_lines(stream, _longest_line(asked.max_bytes)), 1):
@@ -200,7 +200,7 @@ def _is_header(cells: list[str], header: list[str], column: str) -> bool:
     names, known = set(cells), set(header)
     if names == known and len(cells) == len(header):
         return True
-    wanted = {column, *COLUMNS}
+    wanted = {column, *TEXT_COLUMNS}
     has_text = len(names) == len(cells) > 1 and not names.isdisjoint(wanted)
     return has_text and 2 * len(names & (known | wanted)) > len(names)
 

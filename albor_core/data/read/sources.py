@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from albor_core.data.read.inputs import (
     Asked,
     InputSource,
     InputUnit,
+    Origin,
     kind_of_file,
     names_of,
 )
@@ -46,7 +47,7 @@ from albor_core.data.stage.output import (
 from albor_core.data.stage.record import CorpusRecord, identity_of
 from albor_core.data.stage.workers import each
 from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
-from albor_core.run.files.publish import check_target
+from albor_core.run.files.publish import check_target, sha256_file
 
 RULES = 2  # counted up when the same sources would give other documents
 SPREAD_BYTES = 64 << 20  # less is done before other processes have started
@@ -209,11 +210,21 @@ def named(
         return
     for name, path in names_of(paths):
         try:
-            yield recognised(name, path, asked, _apart(output))
+            yield _with_origin(recognised(name, path, asked, _apart(output)), asked)
         except AlborError as error:
             if problems is None:
                 raise
             problems.append(Problem("source", error.message, error.hint))
+
+
+def _with_origin(source: InputSource, asked: Asked) -> InputSource:
+    """With what the user says of it; of a file its hash, since a URL may give another tomorrow."""
+    origin = asked.origin_of(source.path)
+    if origin == Origin():
+        return source
+    sha256 = sha256_file(source.path) if source.path.is_file() else None
+    url = origin.url or source.url
+    return replace(source, url=url, revision=origin.revision, sha256=sha256)
 
 
 def _apart(output: Output) -> frozenset[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from albor_core.feed.runs.state_word import RunStatus, without_folder
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
-from albor_core.run.guard_state import GUARD_ENDS, read_guard
+from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard
 from albor_core.run.liveness import Liveness, boot_id, deleted_lock_holder, start_ticks
 from albor_core.run.registry import is_same_run
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
@@ -365,6 +365,8 @@ def _guard_message(guard: Document | None) -> str:
 def _last_reason(words: Document, guard: Document | None) -> str:
     """Why an attempt ended, by its program's last words and by the guard that outlived it."""
     reason, said_by_guard = _said(words, "reason"), _said(guard, "reason")
+    if _said(guard, "state") == "stopped" and ASKED in said_by_guard:
+        return said_by_guard.partition(ASKED[:2])[2].strip()
     if reason == "completed":
         return ""
     if (line := exit_reason(words)) != reason:

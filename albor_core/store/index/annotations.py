@@ -6,7 +6,6 @@ Appended to RUN_DIR/annotations.jsonl under a lock; the indexer brings them into
 from __future__ import annotations
 
 import fcntl
-import getpass
 import json
 import os
 import time
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from albor_core.run.control import user_name
 from albor_core.run.errors import NotFoundError, StoreError, UsageError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.rundir import RunDir, read_json
@@ -157,11 +157,3 @@ def name_of(run: RunDir) -> str:
     names = [said.value for said in read_annotations(run) if said.kind == "name"]
     name = names[-1] if names else (read_json(run.run_json) or {}).get("name")
     return name if isinstance(name, str) and name else run.id
-
-
-def user_name() -> str:
-    """Who says it."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name, as in many containers
-        return str(os.getuid())

@@ -366,6 +366,7 @@ class RunWriter:
             self._pending.setdefault(key, {})[step] = number
         self.goals(value.get("better"), if_new=True)
         data = {"id": text(value.get("id") or ""), "v": known, "stderr": value.get("stderr") or {}}
+        data["interval"] = value.get("interval") or {}
         event = {"name": SCORES_EVENT, "data": data, "wall": wall, "step": step}
         return self._take_event(event, "annotations", at) and len(known) == len(found)
 

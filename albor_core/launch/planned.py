@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from albor_core.andon.channels.plan_sinks import notify_problems, notify_sentences
 from albor_core.andon.explain import andon_problems, andon_sentences
+from albor_core.config.choices import PackingName
 from albor_core.config.load import Config, LoadedConfig
 from albor_core.config.recipes.own import own_class
 from albor_core.config.secret_urls import sink_entries
@@ -18,18 +19,19 @@ from albor_core.launch.found_gpu import find_gpu
 from albor_core.launch.launcher import Launcher
 from albor_core.launch.local import LOCAL
 from albor_core.plan.continued import continued, unused_start
-from albor_core.plan.facts import PlanFacts, Scanned, collect_facts
+from albor_core.plan.facts import PlanFacts, Scanned, SplitFacts, collect_facts
 from albor_core.plan.plan import Plan
 from albor_core.plan.plan import plan as make_plan
 from albor_core.plan.recipes import own as own_recipe
 from albor_core.plan.speed import MeasuredSpeed
 from albor_core.plan.start_weights import start_weights, weights_notes, weights_problems
-from albor_core.run.errors import Problem
+from albor_core.run.errors import AlborError, DataError, Problem
 from albor_core.run.program.launched_rank import LaunchedRank
 from albor_core.run.rundir import RunDir
 from albor_core.store.spans.collector import collector_problems
 from albor_core.telemetry.peaks import peak_flops
 
+SAMPLE_BYTES = 1 << 20  # of text that is not packed yet
 QUIET_GRADIENTS = 600.0  # docs/concepts/starts.md, "Quiet"
 
 
@@ -58,7 +60,7 @@ def plan_run(
         config,
         loaded.path,
         find_gpu=find_gpu,
-        scan=_scan_without_manifest,
+        scan=_scan_of(config),
         peak_flops=peak_flops,
     )
     if launched is not None:
@@ -132,8 +134,70 @@ def lacking_weights(config: Config, file: str, *, checks_hash: bool = True) -> t
     )
 
 
-def _scan_without_manifest(folder: Path, column: str) -> Scanned:
-    # pyarrow costs 0.25 s and most data has a manifest
-    from albor_core.data.pack.pretokenize import read_manifest  # noqa: PLC0415
+def _scan_of(config: Config) -> Callable[[Path, str], Scanned | SplitFacts]:
+    """What stands in a folder without a manifest: shards, or text that is packed before it is
+    trained on.
+    """
+    data = config.data
+    texts = {data.train: data.packing, data.val: "concat"} if not data.mixture else {}
 
-    return read_manifest(folder, scan=True, column=column)
+    def scan(folder: Path, column: str) -> Scanned | SplitFacts:
+        # pyarrow costs 0.25 s and most data has a manifest
+        from albor_core.data.pack.pretokenize import read_manifest  # noqa: PLC0415
+
+        packing = texts.get(folder)
+        if packing is not None and data.tokenizer is not None:
+            found = _text_facts(folder, data.tokenizer, data.seq_len, packing)
+            if found is not None:
+                return found
+        return read_manifest(folder, scan=True, column=column)
+
+    return scan
+
+
+def _text_facts(
+    path: Path, tokenizer: Path, seq_len: int, packing: PackingName
+) -> SplitFacts | None:
+    """Of text that is not packed yet, by SAMPLE_BYTES of it; None where `path` holds ids, or no
+    text. Raises AlborError where packing would.
+    """
+    from albor_core.data.pack.pack_plan import plan_pretokenize  # noqa: PLC0415  as in _scan_of
+    from albor_core.data.pack.packed_corpus import packed_place, text_corpus  # noqa: PLC0415
+    from albor_core.data.pack.work.recipe import open_tokenizer  # noqa: PLC0415
+
+    try:
+        corpus = text_corpus(path)
+    except AlborError:  # neither ids nor text: the scan names the columns
+        return None
+    if corpus is None:
+        return None
+    encoder = open_tokenizer(tokenizer, None)
+    found = plan_pretokenize(
+        corpus.path,
+        tokenizer,
+        packed_place(corpus, tokenizer, seq_len, packing).parent,
+        seq_len=seq_len,
+        val_fraction=0.0,
+        packing=packing,
+        column=corpus.column,
+        sample_bytes=SAMPLE_BYTES,
+    )
+    for problem in found.problems:
+        raise DataError(problem.message, hint=problem.hint)
+    if not found.tokens or not found.sequences:
+        what = f"{path}: too little text for a row of {seq_len:,} tokens (column {corpus.column})"
+        raise DataError(what, hint="lower data.seq_len, or name more text")
+    return SplitFacts(
+        path=path,
+        sequences=found.sequences,
+        row_len=seq_len,
+        tokens=found.sequences * seq_len,
+        vocab_size=encoder.vocab_size,
+        bytes=found.text_bytes,
+        tokenizer_sha256=encoder.sha256,
+        eos_token_id=encoder.end,
+        bos_token_id=encoder.begin,
+        packing=packing,
+        sampled_bytes=min(SAMPLE_BYTES, found.text_bytes or 0),
+        packing_seconds=found.seconds,
+    )

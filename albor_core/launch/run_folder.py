@@ -17,7 +17,7 @@ from albor_core.plan.continued import run_of_checkpoint
 from albor_core.plan.plan import Plan
 from albor_core.plan.recipes import own as own_recipe
 from albor_core.plan.start_weights import parent_run
-from albor_core.run.errors import AlborError, ConfigError, InUseError, Problem
+from albor_core.run.errors import AlborError, ConfigError, InUseError, Problem, StoreError
 from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.program.provenance import versions
@@ -31,6 +31,7 @@ from albor_core.run.rundir import (
     private_folder,
     read_json,
 )
+from albor_core.store.index.annotations import MAX_CHARS, annotate
 from albor_core.store.spans.collector import keep_collector
 
 
@@ -99,6 +100,9 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
             script=script,
         )
     keep_places(run, told)
+    with suppress(StoreError):  # a run that is there goes on without
+        for name, value in config.monitoring.tracking.tags.items():
+            annotate(run, "tag", f"{name}:{value}"[: MAX_CHARS["tag"]], by="its config")
     return run
 
 

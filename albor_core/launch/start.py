@@ -21,6 +21,7 @@ from albor_core.plan.start_weights import start_weights
 from albor_core.run.errors import ConfigError, InUseError
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.program.launched_rank import LaunchedRank
+from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.rundir import RunDir
 
 
@@ -43,6 +44,7 @@ def start(
     that it begins from are gone.
     """
     refuse_pulled(run, "start", f"albor train resume {run.own_id}")
+    refuse_unlaunched(run, "start", resumed_by_config(run.path))
     alive = run.liveness()
     if alive.guard is not None:
         raise already_guarded(run, alive.guard)

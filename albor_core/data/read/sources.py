@@ -12,7 +12,6 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,17 +29,10 @@ from albor_core.data.read.inputs import (
 )
 from albor_core.data.read.take import TakeIn, units_of
 from albor_core.data.stage.counts import Counts, SourceCounts, from_json
-from albor_core.data.stage.output import (
-    Output,
-    begin,
-    clear,
-    data_hash_of,
-    finish,
-    tidy,
-    working,
-)
-from albor_core.data.stage.record import CorpusRecord, identity_of
+from albor_core.data.stage.output import Output, data_hash_of, finish
+from albor_core.data.stage.record import CorpusRecord, corpus_identity
 from albor_core.data.stage.workers import each
+from albor_core.outputs.place import begin, held, kept_if_begun, part_of
 from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
 from albor_core.run.files.publish import check_target
 
@@ -125,9 +117,9 @@ def import_sources(
         listing.refuse_hollow()
         if earlier.identity != found.identity:
             raise _holds_something_else(out, "other documents")
-        tidy(output)
+        output.tidy()
         return _report(listing, found, earlier, True, 0, began)
-    with working(output) as work, _kept_if_begun(work):
+    with held(output) as work, kept_if_begun(work, "done"):
         listing.fill(work / _UNITS)
         listing.refuse_hollow()
         begin(work, listing.identity, keep=(_UNITS,))
@@ -137,7 +129,7 @@ def import_sources(
             _STEP, _settings(listing), found.identity, data_hash_of(found.parts),
             found.counts.total.documents, found.counts.total.bytes, found.counts, (),
         )  # fmt: skip
-        finish(output, found.parts, record)
+        finish(output, work, found.parts, record)
     return _report(listing, found, record, False, resumed, began)
 
 
@@ -173,7 +165,7 @@ def plan_import(
             action = "keep"
         elif output.is_taken():
             action = "replace"
-        elif output.begun() == identity:
+        elif output.begun == identity:
             action = "resume"
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
@@ -214,7 +206,8 @@ def named(
 def _apart(output: Output) -> frozenset[str]:
     """What is written here while the sources are read."""
     there = output.path.resolve()
-    return frozenset((str(there), str(Output(there).work)))
+    beside = () if there.is_dir() else (str(part_of(there)),)
+    return frozenset((str(there), str(Output(there).work), *beside))
 
 
 def recognised(name: str, path: Path, asked: Asked, apart: frozenset[str]) -> InputSource:
@@ -303,7 +296,7 @@ class _Listing:
                     position += stream.write(raw)
                 if len(self.offsets) == before and source.kind != "package":
                     self.hollow[source.name] = _nothing_found(source, self.counts, self.asked)
-        self.identity = identity_of(_STEP, _settings(self), {"units": digest.hexdigest()})
+        self.identity = corpus_identity(_STEP, _settings(self), {"units": digest.hexdigest()})
 
     def refuse_hollow(self) -> None:
         for error in self.hollow.values():
@@ -361,21 +354,8 @@ def _read(listing: _Listing, folder: Path, workers: int, *, is_dry: bool) -> _Fo
         listing.refuse_hollow()
     found.corpus_hash = digest.hexdigest()
     facts = [source.facts() for source in listing.sources]
-    found.identity = identity_of(_STEP, {"sources": facts}, {"documents": found.corpus_hash})
+    found.identity = corpus_identity(_STEP, {"sources": facts}, {"documents": found.corpus_hash})
     return found
-
-
-@contextmanager
-def _kept_if_begun(work: Path) -> Iterator[None]:
-    """What an interrupted import leaves is of use once a piece is whole, and never where a source
-    was refused: who mends it makes another of it. Else it is removed.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, DataError) or not any((work / "done").glob("*.json")):
-            clear(work)
-        raise
 
 
 def _settings(listing: _Listing) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from albor_core.data.pack.work.encode import SplitRule
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.stage.record import content_hash
+from albor_core.outputs.place import WORK
+from albor_core.run.checkpoints import HALF
 from albor_core.run.errors import ConfigError, DataError, UsageError
 
 SPLITS = ("train", "val", "test")
@@ -97,7 +99,8 @@ def _split_folders(path: Path) -> list[Path]:
     """Folders with corpora, where `path` holds no corpus itself: train, val and test first."""
     if not path.is_dir() or any(path.glob("*.parquet")):
         return []
-    folders = {one.parent for one in path.glob("[!.]*/*.parquet")}
+    folders = {one.parent for one in path.glob("[!.]*/*.parquet") if one.parent.suffix != HALF}
+    folders |= {one.parent.with_suffix("") for one in path.glob(f"*{HALF}/{WORK}")}  # not finished
     order = {name: number for number, name in enumerate(SPLITS)}
     return sorted(folders, key=lambda one: (order.get(one.name, len(order)), one.name))
 

@@ -24,6 +24,7 @@ from albor_core.run.files.whole_file import clear_halves, write_json
 from albor_core.run.rundir import RunDir, read_json
 
 RESULT, SCHEMA = "result.json", "albor.eval/1"
+_OWN = (RESULT, f".{RESULT}.*.tmp", "*.jsonl")
 _MARK = ".evaluation"  # of earlier versions, with the id in it
 
 
@@ -74,7 +75,7 @@ def opened_place(path: Path, id: str, *, force: bool = False) -> Iterator[Path]:
     Raises UsageError where something else lies there, InUseError while another process evaluates
     into it, AlborError where it cannot be written. Nothing is made then.
     """
-    place = OutputPlace(path)
+    place = OutputPlace(path, _OWN)
     before = place.begun or _kept_id(path)
     if os.path.lexists(path) and (not path.is_dir() or (before is None and any(path.iterdir()))):
         what = f"{path}: exists and is not the folder of an evaluation"
@@ -105,4 +106,4 @@ def keep_result(path: Path, work: Path, document: Mapping[str, Any]) -> None:
     clear_halves(room)
     put(work.glob("*.jsonl"), room, [room / RESULT, room / _MARK, *room.glob("*.jsonl")])
     write_json(room / RESULT, document, durable=True)
-    finish(OutputPlace(path), work)
+    finish(OutputPlace(path, _OWN), work)

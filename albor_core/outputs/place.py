@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from albor_core.run.checkpoints import DOOMED, HALF
@@ -35,9 +36,10 @@ def part_of(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class OutputPlace:
-    """Of a folder, or a file, that is built."""
+    """Of a folder, or a file, that is built; `own`: patterns of what a folder gets."""
 
     path: Path
+    own: tuple[str, ...] = ("*",)
 
     @property
     def work(self) -> Path:
@@ -47,7 +49,12 @@ class OutputPlace:
     @property
     def begun(self) -> str | None:
         """The identity of what an unfinished try makes; None where there is none."""
-        return _begun(self.work)
+        return _line(self.work / _IDENTITY) or None
+
+    def foreign(self, folder: Path, own: Sequence[str] | None = None) -> list[Path]:
+        """What lies there that is not of our making."""
+        ours = (WORK, *(self.own if own is None else own))
+        return [one for one in folder.iterdir() if not any(fnmatchcase(one.name, x) for x in ours)]
 
     def tidy(self) -> None:
         """Remove what a kill after the very last step left in or beside a whole thing."""
@@ -66,10 +73,8 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
     work = place.work
     room = work.parent
     is_beside = room.name == f"{place.path.name}{HALF}"
-    if is_beside and room.is_dir() and not work.is_dir() and any(room.iterdir()):
-        raise DataError(
-            f"{room}: exists and was not made by albor", hint=f"move it away, or {ELSEWHERE}"
-        )
+    if is_beside and room.is_dir():
+        _refuse(place.foreign(room, None if work.is_dir() else ()))
     made = [work, *[room] * is_beside, *(one for one in work.parents if not one.exists())]
     try:
         for folder in (room, work):
@@ -83,7 +88,11 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
         at = Path(error.filename or room)
         if at != place.path and room not in (at, *at.parents):
             raise  # of what is read
-        raise refused(place.path if at in (room, work) else at, error) from error
+        raise AlborError(
+            f"{place.path if at in (room, work) else at}: cannot be written: "
+            f"{error.strerror or error}",
+            hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
+        ) from error
     finally:
         for folder in made:
             with suppress(OSError):  # of another, or with something in it
@@ -107,7 +116,7 @@ def begin(work: Path, identity: str, keep: Sequence[str] = ()) -> bool:
     """Ready `work` for the job of this identity; True where an earlier try of the same is in it.
     What another job left is removed, but for what is called as one of `keep`.
     """
-    if _begun(work) == identity:
+    if _line(work / _IDENTITY) == identity:
         return True
     clear(work, keep)
     (work / _IDENTITY).write_text(f"{identity}\n", encoding="ascii")
@@ -149,6 +158,7 @@ def finish(place: OutputPlace, work: Path) -> None:
     """The result is written: what was filled takes its name, and the work folder goes."""
     room = work.parent
     if room != place.path:
+        _refuse(place.foreign(room))  # put there meanwhile
         fsync_dir(room)
         room.rename(place.path)
         fsync_dir(place.path.parent)
@@ -206,15 +216,10 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def refused(path: Path, error: OSError) -> AlborError:
-    return AlborError(
-        f"{path}: cannot be written: {error.strerror or error}",
-        hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
-    )
-
-
-def _begun(work: Path) -> str | None:
-    return _line(work / _IDENTITY) or None
+def _refuse(foreign: Sequence[Path]) -> None:
+    if foreign:
+        hint = f"move it away, or {ELSEWHERE}"
+        raise DataError(f"{foreign[0]}: was not made by albor, which builds here", hint=hint)
 
 
 def _line(file: Path) -> str:

@@ -33,8 +33,8 @@ from albor_core.data.mix.portions import (
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, from_json
-from albor_core.data.stage.output import Output, data_hash_of, finish
-from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity
+from albor_core.data.stage.output import Output, finish
+from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.data.stage.stage import (
     StepReport,
     history_of,
@@ -261,11 +261,8 @@ def mix(
             if "counts" in result:
                 counts += from_json(result["counts"])
         parts = [result["part"] for result in results if result.get("part") is not None]
-        record = CorpusRecord(
-            "mix", _settings(shares, size, seed, shuffle), identity, data_hash_of(parts),
-            counts.total.documents, counts.total.bytes, counts, _history(shares),
-        )  # fmt: skip
-        finish(output, work, parts, record)
+        settings = _settings(shares, size, seed, shuffle)
+        record = finish(output, work, parts, "mix", settings, identity, counts, _history(shares))
     return StepReport(out, record, False, resumed, time.monotonic() - began), shares
 
 

@@ -29,7 +29,7 @@ from albor_core.data.read.inputs import (
 )
 from albor_core.data.read.take import TakeIn, units_of
 from albor_core.data.stage.counts import Counts, SourceCounts, from_json
-from albor_core.data.stage.output import Output, data_hash_of, finish
+from albor_core.data.stage.output import Output, finish
 from albor_core.data.stage.record import CorpusRecord, corpus_identity
 from albor_core.data.stage.workers import each
 from albor_core.outputs.place import begin, held, kept_if_begun, part_of
@@ -125,11 +125,8 @@ def import_sources(
         begin(work, listing.identity, keep=(_UNITS,))
         resumed = len(list((work / "done").glob("*.json")))
         found = _read(listing, work, workers, is_dry=False)
-        record = CorpusRecord(
-            _STEP, _settings(listing), found.identity, data_hash_of(found.parts),
-            found.counts.total.documents, found.counts.total.bytes, found.counts, (),
-        )  # fmt: skip
-        finish(output, work, found.parts, record)
+        told = _STEP, _settings(listing), found.identity, found.counts
+        record = finish(output, work, found.parts, *told)
     return _report(listing, found, record, False, resumed, began)
 
 

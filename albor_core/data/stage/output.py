@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from albor_core.data.stage.counts import Counts
 from albor_core.data.stage.record import FOOTER_KEY, RECORD_NAME, CorpusRecord, read_record
 from albor_core.outputs import place
 from albor_core.outputs.place import WORK, OutputPlace, put
@@ -20,12 +21,17 @@ from albor_core.run.errors import UsageError
 from albor_core.run.files.publish import publish_json, publishing, sha256_file, temporary
 
 PART_PATTERN = "part-[0-9][0-9][0-9][0-9][0-9].parquet"
+OWN = tuple(  # with what a kill left half written
+    name for one in (RECORD_NAME, PART_PATTERN) for name in (one, temporary(Path(one)).name)
+)
 ROW_GROUP_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class Output(OutputPlace):
     """OUT: a folder of parts, or one file where its name ends in .parquet."""
+
+    own: tuple[str, ...] = OWN
 
     @property
     def is_file(self) -> bool:
@@ -62,14 +68,7 @@ class Output(OutputPlace):
             return False
         if self.is_file:
             return self.record() is None
-        record = self.path / RECORD_NAME
-        ours = {
-            record.name,
-            temporary(record).name,
-            WORK,
-            *(one.name for one in _parts_in(self.path)),
-        }
-        return any(entry.name not in ours for entry in self.path.iterdir())
+        return bool(self.foreign(self.path))
 
 
 def write_part(folder: Path, number: int, table: pa.Table) -> dict[str, Any] | None:
@@ -129,23 +128,29 @@ def data_hash_of(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def finish(
-    out: Output, work: Path, parts: Sequence[Mapping[str, Any]], record: CorpusRecord
-) -> None:
+    out: Output,
+    work: Path,
+    parts: Sequence[Mapping[str, Any]],
+    step: str,
+    settings: Mapping[str, Any],
+    identity: str,
+    counts: Counts,
+    history: tuple[Mapping[str, Any], ...] = (),
+) -> CorpusRecord:
     """Put the parts in place, the record last, and remove the work folder."""
+    total, data_hash = counts.total, data_hash_of(parts)
+    record = CorpusRecord(
+        step, settings, identity, data_hash, total.documents, total.bytes, counts, history
+    )
     files, room = [work / "parts" / part["file"] for part in parts], work.parent
     if out.is_file:
         _join(files, out.path, record)
         place.discard(work)
-        return
-    put(files, room, [room / RECORD_NAME, *_parts_in(room)])
+        return record
+    put(files, room, [room / RECORD_NAME, *(one for own in OWN[1:] for one in room.glob(own))])
     publish_json(room / RECORD_NAME, record.to_json() | {"parts": [dict(p) for p in parts]})
     place.finish(out, work)
-
-
-def _parts_in(folder: Path) -> list[Path]:
-    """Those that are whole, and one that a kill left half copied."""
-    patterns = (PART_PATTERN, temporary(Path(PART_PATTERN)).name)
-    return [one for pattern in patterns for one in folder.glob(pattern)]
+    return record
 
 
 def _join(files: Sequence[Path], path: Path, record: CorpusRecord) -> None:

@@ -14,7 +14,7 @@ from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.read.inputs import Stamp, changed, stamp_file
 from albor_core.data.stage.counts import Counts, from_json
-from albor_core.data.stage.output import Output, data_hash_of, finish, write_part
+from albor_core.data.stage.output import Output, finish, write_part
 from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity, read_record
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import Job, each
@@ -128,11 +128,8 @@ def run_step(
         if not parts:
             clear(work)
             raise _nothing_left(source, step, counts)
-        record = CorpusRecord(
-            step.name, step.settings(), identity, data_hash_of(parts),
-            counts.total.documents, counts.total.bytes, counts, history_of(corpus),
-        )  # fmt: skip
-        finish(output, work, parts, record)
+        told = step.name, step.settings(), identity, counts, history_of(corpus)
+        record = finish(output, work, parts, *told)
     return StepReport(out, record, False, resumed, time.monotonic() - began)
 
 

@@ -19,8 +19,6 @@ from albor_core.run.errors import AlborError, InUseError, UsageError, remedy
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.whole_file import fsync_dir
 
-_CHUNK_BYTES = 1 << 20
-
 
 def temporary(path: Path) -> Path:
     """The name `publishing(path)` writes under; hidden, and never taken for a shard."""
@@ -98,8 +96,5 @@ def link_or_copy(file: Path, target: Path) -> None:
 
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of the whole file, read in pieces."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while piece := stream.read(_CHUNK_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -37,14 +37,14 @@ def num_bytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, note: str = "pt") -> FileHash:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileHash:
     """CPU tensors as one safetensors file. Raises OSError."""
-    return write_file(path, _encode(tensors, note))
+    return write_file(path, _encode(tensors))
 
 
-def _encode(tensors: Mapping[str, Tensor], note: str) -> Iterator[bytes | memoryview]:
+def _encode(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header: dict[str, Any] = {"__metadata__": {"format": note}}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name in names:
         tensor = tensors[name]

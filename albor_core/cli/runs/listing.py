@@ -71,7 +71,7 @@ class FilterCommand(click.Command):
 @click.option("--group", "grouped", is_flag=True, help="Group runs of one config: mean and band.")
 @click.option("--experiment", help="Show only runs of this experiment.")
 @click.option("--name", help="Show only runs whose name or id contains this.")
-@click.option("--global", "everywhere", is_flag=True, help="Use the global store (the default).")
+@click.option("--global", "everywhere", is_flag=True, hidden=True)
 @db_option
 @json_option
 def ls(
@@ -108,6 +108,8 @@ def ls(
 
     where, ways = _filter(" ".join(terms)), parse_goals(goals)
     wanted = [word.strip() for word in (columns or "").split(",") if word.strip()]
+    if everywhere:
+        print_note("--global changes nothing: the list is always global")
     reader = open_table(db)
     is_whole = not (terms or experiment or name)
     absent, begun = Absent([], 0), []
@@ -219,7 +221,7 @@ def _filter(text: str) -> Filter:
 def _listing(
     reader: RunList, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
 ) -> Listing:
-    from albor_core.feed.runs.listed_status import now_of, statuses_of_unended
+    from albor_core.feed.runs.listed_status import now_of, statuses_for
 
     if where.terms:
         from albor_core.store.query.names import Unknown
@@ -227,7 +229,7 @@ def _listing(
         unknown = Unknown(where)
         unknown.look(reader)
         unknown.refuse()
-    words = statuses_of_unended(reader.unended()) if where.needs_status else {}
+    words = statuses_for(reader, where)
     asked |= {"where": where, "statuses": words, "pinned_first": True}
     limit = asked["limit"]
     rows = reader.runs(**{**asked, "limit": None} if grouped else asked)

@@ -26,6 +26,8 @@ from albor_core.run.headlines import NEWEST
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import finite, integer
 from albor_core.run.values.main_metrics import Logged
+from albor_core.store.query.table import RunList
+from albor_core.store.query.terms import Filter
 from albor_core.store.rows.run_row import RunRow
 
 
@@ -69,6 +71,13 @@ def _figures(row: RunRow) -> NewestFigures:
         step=integer(said, "last_step"),
         values=known(said, {one.name: one.name for one in NEWEST}),
     )
+
+
+def statuses_for(reader: RunList, where: Filter) -> dict[str, str]:
+    """What a filter needs to be asked: words by id for runs without a recorded end; none where it
+    does not ask for the status.
+    """
+    return statuses_of_unended(reader.unended()) if where.needs_status else {}
 
 
 def statuses_of_unended(runs: Iterable[tuple[str, str]]) -> dict[str, str]:

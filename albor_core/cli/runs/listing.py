@@ -55,6 +55,11 @@ class FilterCommand(click.Command):
         return super().parse_args(ctx, said + args[end:])
 
 
+def _say_global(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        print_note("--global changes nothing: the list is always global")
+
+
 @click.command(cls=FilterCommand)
 @click.argument("terms", nargs=-1, metavar="[FILTER]...")
 @click.option(
@@ -71,7 +76,7 @@ class FilterCommand(click.Command):
 @click.option("--group", "grouped", is_flag=True, help="Group runs of one config: mean and band.")
 @click.option("--experiment", help="Show only runs of this experiment.")
 @click.option("--name", help="Show only runs whose name or id contains this.")
-@click.option("--global", "everywhere", is_flag=True, hidden=True)
+@click.option("--global", is_flag=True, hidden=True, expose_value=False, callback=_say_global)
 @db_option
 @json_option
 def ls(
@@ -84,7 +89,6 @@ def ls(
     grouped: bool,
     experiment: str | None,
     name: str | None,
-    everywhere: bool,
     db: str | None,
     as_json: bool,
 ) -> None:
@@ -108,8 +112,6 @@ def ls(
 
     where, ways = _filter(" ".join(terms)), parse_goals(goals)
     wanted = [word.strip() for word in (columns or "").split(",") if word.strip()]
-    if everywhere:
-        print_note("--global changes nothing: the list is always global")
     reader = open_table(db)
     is_whole = not (terms or experiment or name)
     absent, begun = Absent([], 0), []

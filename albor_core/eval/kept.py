@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from blake3 import blake3
+
 from albor_core.data.pack.foreign_tokenizer import not_applied
 from albor_core.eval.target import Target
 from albor_core.eval.task import Task
@@ -37,7 +39,7 @@ def evaluation_id(
     files = [hash_of_data(target.path / name) for name in ("config.json", "tokenizer.json")]
     files += not_applied(target.path)  # results of when they were are not taken for these
     said = [task.section.model_dump(mode="json") for task in tasks]
-    data = [[hash_of_data(path) for path in _paths(task)] for task in tasks]
+    data = [[*map(hash_of_data, _paths(task)), *_hash_of_text(task)] for task in tasks]
     model = [weights, *files, target.step]
     whole = {"model": model, "tasks": said, "data": data, "how": dict(how)}
     return identity_of(whole, separators=(", ", ": "))[:16]
@@ -53,6 +55,13 @@ def lineage_of(target: Target, weights: str, tasks: tuple[Task, ...]) -> dict[st
 def _paths(task: Task) -> Iterator[Path]:
     """What its section names to be read."""
     return (value for _, value in task.section if isinstance(value, Path))
+
+
+def _hash_of_text(task: Task) -> Iterator[str]:
+    """Of what its section holds instead of a file."""
+    text = getattr(task.section, "text", None)
+    if text is not None:
+        yield blake3(text.encode()).hexdigest()
 
 
 def place_in(run: RunDir, checkpoint: str, id: str) -> Path:

@@ -121,7 +121,7 @@ class LiveDesk:
         AlborError where that is not provably the run's."""
         from albor_core.run.program.stop_unguarded import STOP_SIGNALS, signal_program
 
-        if signal_program(find_run(run), number, wait_s=_STOP_S):
+        if signal_program(find_run(run), number, wait_s=_STOP_S, sender="albor-tui"):
             return f"by SIG{number}"
         stronger = STOP_SIGNALS[STOP_SIGNALS.index(number) + 1 :]
         again = f"; stop it again for SIG{stronger[0]}" if stronger else ""

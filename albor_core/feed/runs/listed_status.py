@@ -24,6 +24,7 @@ from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
 from albor_core.feed.runs.status import gather, judge, run_status
 from albor_core.run.headlines import NEWEST
 from albor_core.run.rundir import RunDir
+from albor_core.run.status import SILENT
 from albor_core.run.values.lenient import finite, integer
 from albor_core.run.values.main_metrics import Logged
 from albor_core.store.query.table import RunList
@@ -74,10 +75,13 @@ def _figures(row: RunRow) -> NewestFigures:
 
 
 def statuses_for(reader: RunList, where: Filter) -> dict[str, str]:
-    """What a filter needs to be asked: words by id for runs without a recorded end; none where it
-    does not ask for the status.
+    """What a filter needs to be asked: words by id for runs without a recorded end, "silent" for
+    one at work that gives no news; none where it does not ask for the status.
     """
-    return statuses_of_unended(reader.unended()) if where.needs_status else {}
+    if not where.needs_status:
+        return {}
+    found = {run_id: run_status(RunDir(Path(path))) for run_id, path in reader.unended()}
+    return {i: one.word if one.silent_s is None else SILENT for i, one in found.items()}
 
 
 def statuses_of_unended(runs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -7,7 +7,6 @@ is a full one.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,12 +91,3 @@ def _why(run: RunDir) -> str:
     event = last_event(run.journal, "brick.untraced") or {}
     data = event.get("data")
     return str(data.get("reason") if isinstance(data, dict) else "it did not say why")
-
-
-def copy_to(out: Path) -> Callable[[Path], None]:
-    """For `trace_steps`: keep the trace at `out`."""
-
-    def copy(trace: Path) -> None:
-        shutil.copyfile(trace, out)
-
-    return copy

@@ -39,7 +39,7 @@ def evaluation_id(
     files = [hash_of_data(target.path / name) for name in ("config.json", "tokenizer.json")]
     files += not_applied(target.path)  # results of when they were are not taken for these
     said = [task.section.model_dump(mode="json") for task in tasks]
-    data = [[*map(hash_of_data, _paths(task)), *_hash_of_text(task)] for task in tasks]
+    data = [[*map(hash_of_data, paths_of(task)), *_hash_of_text(task)] for task in tasks]
     model = [weights, *files, target.step]
     whole = {"model": model, "tasks": said, "data": data, "how": dict(how)}
     return identity_of(whole, separators=(", ", ": "))[:16]
@@ -47,12 +47,12 @@ def evaluation_id(
 
 def lineage_of(target: Target, weights: str, tasks: tuple[Task, ...]) -> dict[str, Any]:
     """What the model and the data of an evaluation are, and by which command it was made."""
-    data = {str(path): hash_of_data(path) for task in tasks for path in _paths(task)}
+    data = {str(path): hash_of_data(path) for task in tasks for path in paths_of(task)}
     seeds = {task.name: getattr(task.section, "seed", None) for task in tasks}
     return lineage({str(target.path): weights, **data}, seeds)
 
 
-def _paths(task: Task) -> Iterator[Path]:
+def paths_of(task: Task) -> Iterator[Path]:
     """What its section names to be read."""
     return (value for _, value in task.section if isinstance(value, Path))
 

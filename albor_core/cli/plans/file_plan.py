@@ -113,6 +113,36 @@ def plans_by_rehearsal(
     return decorated
 
 
+def plans_by_document(
+    reads: Callable[[Mapping[str, Any]], Iterable[str | Path]],
+    writes: Callable[[Mapping[str, Any]], Iterable[Path]],
+    size: Callable[[Mapping[str, Any], Mapping[str, Any]], int | None] = lambda told, found: None,
+) -> Callable[[F], F]:
+    """Have `--plan --json` of a verb that has a document of its own for it print an albor.plan/1
+    around that: it is `detail`. `size`, of its parameters and that document, is the bytes that
+    would be written. People get the verb's own lines.
+    """
+
+    def decorated(verb: F) -> F:
+        @wraps(verb)
+        def planned(**told: Any) -> Any:
+            if not (told["only_plan"] and told["as_json"]):
+                return verb(**told)
+            work = partial(_ask, verb, told, size)
+            return show_plan(reads(told), writes(told), work, as_json=True)
+
+        return cast("F", planned)
+
+    return decorated
+
+
+def _ask(verb: Callable[..., Any], told: Mapping[str, Any], size: Callable[..., Any]) -> Estimate:
+    with rehearsed() as made:
+        verb(**told)
+    found = made.document
+    return Estimate(size(told, found), found.get("seconds"), detail=found)
+
+
 def plans_reading(reads: Callable[[Mapping[str, Any]], Iterable[str | Path]]) -> Callable[[F], F]:
     """Give a verb that only prints `--plan`: what it reads, and whether that is there."""
 

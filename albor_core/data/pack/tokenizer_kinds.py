@@ -25,6 +25,12 @@ _MOST_CHARACTERS = 1000  # of a WordPiece alphabet: the most frequent
 
 Batches = Iterable[list[str]]
 
+_FORMATS = {
+    "bpe": ("merges.txt", "vocab.json"),
+    "wordpiece": ("vocab.txt",),
+    "unigram": ("unigram.json",),
+}
+
 
 def kind_specials(kind: str) -> tuple[str, ...]:
     """What a kind needs beside the special tokens of all."""
@@ -94,6 +100,12 @@ def _words(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUES, cleanup=False)
     return tokenizer
+
+
+def names_beside(kind: str, target: Path) -> list[Path]:
+    """What `files_beside` would write."""
+    prefix = "" if target.name == "tokenizer.json" else f"{target.stem}-"
+    return [target.with_name(f"{prefix}{name}") for name in _FORMATS[kind]]
 
 
 def files_beside(tokenizer: Tokenizer, target: Path) -> Iterator[tuple[Path, bytes]]:

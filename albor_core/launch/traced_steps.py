@@ -13,9 +13,9 @@ from pathlib import Path
 
 from albor_core.config.load import Config, LoadedConfig
 from albor_core.config.monitoring import MonitoringConfig
-from albor_core.plan.launch import new_run
+from albor_core.launch.probe import own_folder, temporary_home, train_here
+from albor_core.launch.run_folder import new_run
 from albor_core.plan.plan import Plan
-from albor_core.plan.probe import own_folder, temporary_home, train_here
 from albor_core.run.errors import AlborError, UsageError
 from albor_core.run.files.whole_file import ended_by_signals
 from albor_core.run.journal import last_event

@@ -4,10 +4,12 @@
     a loss, or a mean of errors       the first                the first (Inf of errors: EARLY)
     what stands for the run, a goal's the first                EARLY in a row, AT_FIRST
                                                                beside what is finite; at the end
-    of episodes (a mean reward)       IN_A_ROW                 never: none has ended yet
-    of gradients                      IN_A_ROW                 AT_FIRST in a row
+    of episodes (a mean reward)       as the others are        never: none has ended yet
+    of gradients                      IN_A_ROW, NaN beside a   AT_FIRST in a row, likewise
+                                      loss of exactly 0: first
     of clocks and settings            IN_A_ROW                 never: not known yet
     one of a family (classes, layers) IN_A_ROW, of 3/4 of it   never: the class is absent
+    a part (AP_small beside AP)       as the others are        never: what it counts is absent
     any other                         IN_A_ROW, or newest      never: it is not measured
                                       for HELD_S
 
@@ -17,6 +19,9 @@ is of validation. A loss scaler skips steps whose gradient is infinite, some at 
 and then; a correlation has no value before there are samples enough. NaN of validation, or of the
 best until now, may fill a place in the first line, beside other figures, until there is one: such
 a metric counts as measured from two finite values in a row on, and never so it is told at the end.
+A mean of the episodes of a window has no value where none ended: in training it is judged so only
+after MEASURED finite values in a row. Trainers that hide NaN log a loss of exactly 0 beside the NaN
+of its gradient.
 A metric that came back from NaN is told only after more than twice the longest time that it stayed
 away, and what stands for the run likewise once that happened RETURNS times, or where it began so.
 At the end of a run a metric whose last value is not finite is told after one, unless it was so
@@ -40,7 +45,7 @@ from albor_core.run.values.main_metrics import Logged, main_metrics
 RULE = "not-finite-"
 """How the rules begin of alerts that tell of NaN or Inf, one a metric."""
 IN_A_ROW, EARLY, AT_FIRST = 3, 3, 16
-STEADY, RETURNS, HEADS = 10, 2, 2
+STEADY, RETURNS, HEADS, MEASURED = 10, 2, 2, 6
 HELD_S = 2.0
 """How long the newest value of a side figure is not finite before that is told."""
 MOST_TOLD, MOST_NAMES = 64, 16384
@@ -54,6 +59,7 @@ _EPISODES = re.compile(
     r"(?:^|[^a-z])(?:ep|eps|episodes?|episodic|rollouts?|returns?|rew|rewards?(?!/)|success)"
     r"(?![a-z])"
 )
+_AFTER_PART = re.compile(r"(?<=[A-Z])[a-z]$|[_.@-]")
 _BEST = re.compile(r"(?:^|[^a-z])(?:best|min|max|lowest|highest)(?![a-z])")
 
 
@@ -70,17 +76,19 @@ class Found(NamedTuple):
 
 class _Seen:
     """Of one metric: its values; finite ones since the last that was none, those that are none in a
-    row, the step and the time of their first, the longest such row that ended, how many did,
-    whether it was told, and whether NaN may fill the place of what is not measured yet.
+    row, the step and the time of their first, how many finite ones came just before (`ran`), the
+    longest such row that ended, how many did, whether it was told, and whether NaN may fill the
+    place of what is not measured yet.
     """
 
     __slots__ = (
-        *("bad", "came_back", "count", "fills", "first", "good", "is_told", "longest", "since"),
-        *("value", "was_finite"),
+        *("bad", "came_back", "count", "fills", "first", "good", "is_told", "longest", "ran"),
+        *("since", "value", "was_finite"),
     )
 
     def __init__(self, *, fills: bool = False) -> None:
         self.good = self.bad = self.first = self.longest = self.came_back = self.count = 0
+        self.ran = 0
         self.was_finite = self.is_told = False
         self.fills, self.value, self.since = fills, math.nan, 0.0
 
@@ -97,7 +105,7 @@ class _Seen:
         self.count += 1
         if not math.isfinite(value):
             if not self.bad:
-                self.first, self.since = step, wall
+                self.first, self.since, self.ran = step, wall, self.good
             self.good, self.bad, self.value = 0, self.bad + 1, value
             return
         if self.bad and (self.was_finite or self.fills):
@@ -120,6 +128,8 @@ class NotFinite:
         self._has_finite = False  # any of its figures, but of clocks and settings
         self._heads: tuple[tuple[int, int], tuple[str, ...]] = ((0, 0), ())
         self._families: tuple[int, dict[str, list[str]]] = (0, {})
+        self._parts: tuple[int, dict[str, list[str]]] = (0, {})
+        self._hides = False  # the last line has a loss of exactly 0
 
     def choose(self, chosen: Collection[str]) -> None:
         """These have a goal or a pin, too."""
@@ -134,6 +144,7 @@ class NotFinite:
         }
         of_line = {key: self._known(key, is_beside=len(numbers) > 1) for key in numbers}
         self._lines += 1
+        self._hides = any(value == 0 and _is_whole_loss(key) for key, value in numbers.items())
         for key, seen in of_line.items():
             seen.take(numbers[key], step, wall)
             if seen.bad:
@@ -169,11 +180,19 @@ class NotFinite:
         """The run is over: those that ended so, though not for long enough until now."""
         for key, seen in self._seen.items():
             is_new = seen.bad and not seen.is_told and not seen.came_back
-            if not is_new or _may_be_none(key) or self._kin(key):
+            if not is_new or self._may_end_so(key, seen):
                 continue
             never = not seen.was_finite and (_is_error(key) or self._stands(key, seen))
             if never or (seen.was_finite and not seen.fills):
                 yield self._told(key, seen)
+
+    def _may_end_so(self, key: str, seen: _Seen) -> bool:
+        if not seen.was_finite and (_is_of_episodes(key) or self._kin(key)):
+            return True
+        if key in self._chosen:
+            return False
+        is_by_design = _is_of_gradients(key) or is_background(key)
+        return is_by_design or bool(self._kin(key)) or self._is_absent(key, seen)
 
     def _told(self, key: str, seen: _Seen) -> Found:
         self._held.discard(key)
@@ -187,8 +206,11 @@ class NotFinite:
         if is_loss(key) and not _has_number(kin, key):
             return True
         if _is_of_gradients(key):
+            if self._hides and math.isnan(seen.value):
+                return True
             return seen.bad >= max(IN_A_ROW if seen.was_finite else AT_FIRST, again)
-        if not kin and (least := self._least(key, seen)):
+        is_alone = not kin or (key in self._chosen and seen.was_finite)
+        if is_alone and (least := self._least(key, seen)):
             return seen.bad >= least
         if not seen.was_finite or seen.bad < max(IN_A_ROW, again):
             return False
@@ -196,7 +218,7 @@ class NotFinite:
 
     def _least(self, key: str, seen: _Seen) -> int:
         """Values in a row that tell of it, because of what it is; 0: it is a side figure."""
-        if _is_of_episodes(key):
+        if self._may_lack_episodes(key, seen) or self._is_absent(key, seen):
             return 0
         if _is_error(key) and math.isnan(seen.value) and not seen.came_back:
             return 1
@@ -206,7 +228,37 @@ class NotFinite:
 
     def _may_be_held(self, key: str, seen: _Seen) -> bool:
         is_side = seen.was_finite and not (seen.fills or seen.came_back or self._kin(key))
-        return is_side and key in self._seen and not _may_be_none(key)
+        is_by_design = _is_of_gradients(key) or is_background(key)
+        may_be_none = is_by_design or self._may_lack_episodes(key, seen)
+        return is_side and key in self._seen and not may_be_none
+
+    def _may_lack_episodes(self, key: str, seen: _Seen) -> bool:
+        """Whether it is of episodes, and none may have ended."""
+        if not _is_of_episodes(key):
+            return False
+        is_sure = seen.ran >= MEASURED or is_validation(key) or key in self._chosen
+        return not (seen.was_finite and (is_sure or math.isinf(seen.value)))
+
+    def _is_absent(self, key: str, seen: _Seen) -> bool:
+        """Whether it never was a number, as a part of what is one, or beside other such parts."""
+        never = not seen.was_finite and math.isnan(seen.value)
+        if not never or key in self._chosen or _is_error(key):
+            return False
+        if self._parts[0] != len(self._seen):
+            found: dict[str, list[str]] = {}
+            for name in self._seen:
+                for whole in _wholes(name):
+                    found.setdefault(whole, []).append(name)
+            self._parts = (len(self._seen), found)
+        for whole in _wholes(key):
+            beside = [whole] if whole in self._seen else []
+            if _says_what(whole.rpartition("/")[2]):
+                beside += self._parts[1].get(whole, ())
+            for one in beside:
+                is_same = is_validation(one) == is_validation(key)
+                if is_same and one in self._seen and self._seen[one].was_finite:
+                    return True
+        return False
 
     def _stands(self, key: str, seen: _Seen) -> bool:
         heads = self._first()
@@ -263,7 +315,10 @@ class NotFinite:
         self._held = {str(key) for key in saved["held"] if key in self._seen}
 
 
-_KEPT = ("good", "bad", "count", "first", "longest", "came_back", "was_finite", "is_told", "fills")
+_KEPT = (
+    *("good", "bad", "ran", "count", "first", "longest", "came_back", "was_finite", "is_told"),
+    "fills",
+)
 _FLAGS = ("was_finite", "is_told", "fills")
 
 
@@ -276,14 +331,13 @@ def is_loss(key: str) -> bool:
     return "loss" in key.rpartition("/")[2].lower()
 
 
+def _is_whole_loss(key: str) -> bool:
+    return key.rpartition("/")[2].lower() in ("loss", "train_loss")
+
+
 def _is_error(key: str) -> bool:
     """Whether it is a loss, or by its name a mean that has a value wherever there are data."""
     return is_loss(key) or _ERRORS.search(key.rpartition("/")[2].lower()) is not None
-
-
-def _may_be_none(key: str) -> bool:
-    """Whether NaN or Inf may come now and then of what all is well with."""
-    return _is_of_gradients(key) or _is_of_episodes(key) or is_background(key)
 
 
 def _may_fill(key: str) -> bool:
@@ -319,6 +373,16 @@ def _families(name: str) -> tuple[str, ...]:
     if mark and rest and _says_what(word):
         found.append(f"{folder}/{word}_")
     return tuple(found)
+
+
+def _wholes(name: str) -> list[str]:
+    """What it may be a part of: AP of AP_small, small_AP, AP-cat, APs and AP/small."""
+    folder, slash, last = name.rpartition("/")
+    found = [folder] if slash else []
+    for mark in _AFTER_PART.finditer(last):
+        parts = last[: mark.start()], last[mark.end() :] if mark[0] in "_.@-" else ""
+        found += [f"{folder}{slash}{part}" for part in parts if part]
+    return found
 
 
 def _says_what(word: str) -> bool:

@@ -178,6 +178,71 @@ def test_what_it_remembers_outlives_a_process():
     assert (found.key, found.step) == ("side", 2)
 
 
+EPISODES = (
+    "eval/return eval/success_rate rollout/ep_rew_mean episode/length episode_return reward_mean"
+    " train/reward success_rate eval/mean_ep_length rollout/success_rate charts/episodic_return"
+    " env/episode_reward val/reward returns"
+).split()
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_one_value_of_episodes_that_is_no_number_is_told_once_it_was_one(bad):
+    for name in EPISODES:
+        lines = [{name: 1.0 / step, "time/fps": 9.0} for step in range(1, 20)] + [{name: bad}]
+        assert told(lines) == {name: 20}, name
+        late = [{"train/loss": 1.0, "a": 1.0, "b": 1.0, **line} for line in lines]
+        assert told(late, [name]) == {name: 20}, f"{name} with a goal"
+        assert told(late, at_end=True) == {name: 20}, f"{name} at the end"
+
+
+def test_a_goal_is_told_at_once_after_a_single_value_of_an_episode():
+    lines = [{"train/loss": 1.0, "train/reward": value} for value in (1.0, NAN)]
+    assert told(lines) == {}
+    assert told(lines, ["train/reward"]) == {"train/reward": 2}
+    classes = [{f"val/iou/class_{n}": 0.5 if step < 5 or n else NAN for n in range(8)}
+               for step in range(1, 7)]  # fmt: skip
+    assert told(classes, ["val/iou/class_0"]) == {"val/iou/class_0": 5}
+
+
+def test_episodes_of_which_none_ended_yet_are_quiet_to_the_end():
+    for name in EPISODES:
+        lines = [{"train/loss": 1.0, name: NAN}] * 30
+        assert told(lines, [name], at_end=True) == told(lines, at_end=True) == {}, name
+
+
+def beside_whole(whole, part, others=()):
+    named = {f"val/{one}": 0.4 for one in (whole, *others) if one}
+    return [line for _ in range(15) for line in (
+        *[{"train/loss": 1.0}] * 20, {**named, f"val/{part}": NAN})]  # fmt: skip
+
+
+def test_a_part_that_is_absent_beside_its_whole_or_its_siblings_is_left_alone():
+    for whole, part in (
+        *(("AP", one) for one in ("AP_small", "APs", "AP-person", "AP/small", "small_AP")),
+        *(("recall", "recall_rare"), ("f1", "f1.sky"), ("mAP", "mAP_small"), ("wer", "wer_noisy")),
+        *(("AR@100", "AR@100_small"), ("acc", "acc_minority"), ("auroc", "auroc_group_b")),
+    ):
+        assert told(beside_whole(whole, part), at_end=True) == {}, part
+    assert told(beside_whole("", "AP_small", ["AP_large"]), at_end=True) == {}
+    assert told(beside_whole("AP", "AP_small", ["AP_large"]), ["val/AP_small"], at_end=True) == {
+        "val/AP_small": 21
+    }
+
+
+def test_a_whole_that_is_no_number_is_told_whatever_its_parts_are():
+    lines = beside_whole("", "AP", ["AP_small", "AP_large"])
+    assert told(lines, at_end=True) == {"val/AP": 21}
+    lines = [{"acc": 0.5, "acc_val": NAN}] * 30
+    assert told(lines, at_end=True) == {"acc_val": 1}, "other data are no part"
+
+
+def test_nan_of_the_gradient_beside_a_loss_of_exactly_zero_is_told_at_once():
+    assert told([{"train/loss": 0.0, "grad_norm": NAN}] * 2) == {"grad_norm": 1}
+    lines = base(9, grad_norm=lambda s: 1.0) + [{"train/loss": 0.0, "train/grad_norm": NAN}]
+    assert told(lines) == {"train/grad_norm": 10}
+    assert told([{"train/loss": 0.0, "grad_norm": INF}] * 2) == {}
+
+
 @pytest.mark.slow
 def test_twelve_thousand_names_and_more_are_bounded():
     watch = NotFinite()

@@ -28,7 +28,7 @@ FIELDS = {
     "logps/chosen",
 }  # fmt: skip
 NAMES = [name for names in FIELDS.values() for name in names.split()]
-WAITS = {"rollout/ep_rew_mean", "grad_norm"}  # three in a row, whatever the pace
+WAITS = {"grad_norm"}  # three in a row, whatever the pace
 
 
 def told(lines, pace, *, at_end=True):

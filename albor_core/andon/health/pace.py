@@ -1,7 +1,8 @@
 """Whether a loss is exactly 0, and whether training became much slower than it was. Pure.
 
-Zero     ZEROS values of the loss in a row, after one that was not 0: labels are all ignored, or
-         something else took the loss away. A loss that falls to nothing is small, not 0.
+Zero     ZEROS values of a loss in a row; at the end END_ZEROS, or all of ALL_ZERO and more: labels
+         are all ignored, or something else took the loss away. A loss that falls to nothing is
+         small, not 0; that of a learner from rewards says nothing.
 Speed    The median of the last 16 rates below SLOW of the median of up to 256 before.
 """
 
@@ -10,21 +11,25 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-ZEROS, SLOW = 50, 0.4
+ZEROS, END_ZEROS, ALL_ZERO, SLOW = 50, 10, 3, 0.4
 _RECENT, _PAST, _LEAST_PAST = 16, 256, 64
 
 
 class ZeroWatch:
-    """The training loss of one attempt."""
+    """A loss of one attempt: how many values it has, and how many zeros in a row."""
 
-    def __init__(self) -> None:
-        self.zeros, self._was_other = 0, False
+    def __init__(self, count: int = 0, zeros: int = 0) -> None:
+        self.count, self.zeros = count, zeros
 
     def take(self, loss: float) -> bool:
         """Whether it has been 0 for long."""
-        self._was_other = self._was_other or loss != 0
-        self.zeros = self.zeros + 1 if loss == 0 and self._was_other else 0
+        self.count += 1
+        self.zeros = self.zeros + 1 if loss == 0 else 0
         return self.zeros >= ZEROS
+
+    def is_at_end(self) -> bool:
+        """Whether it ended so, of a run that logs seldom, too."""
+        return self.zeros >= END_ZEROS or self.zeros == self.count >= ALL_ZERO
 
 
 class SpeedWatch:
@@ -33,6 +38,7 @@ class SpeedWatch:
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=_PAST + _RECENT)
         self.newest = self.usual = 0.0
+        self.is_slow = False
 
     def take(self, rate: float) -> bool:
         """Whether it collapsed."""
@@ -43,4 +49,5 @@ class SpeedWatch:
             return False
         self.newest = statistics.median(values[-_RECENT:])
         self.usual = statistics.median(values[:-_RECENT])
-        return self.newest < SLOW * self.usual
+        self.is_slow = self.newest < SLOW * self.usual
+        return self.is_slow

@@ -32,9 +32,12 @@ from albor_core.andon.health.gradients import (
 from albor_core.andon.health.pace import SLOW, SpeedWatch, ZeroWatch
 from albor_core.andon.health.plateau import LEAST, PlateauWatch
 from albor_core.andon.health.schedule import LR_KEY, ScheduleWatch
+from albor_core.run.values.directions import is_reward, is_speed
 
 LOSS_KEY, TOKENS_KEY, DRIFT_KEY = "train/loss", "train/tokens", "data/token_psi"
 SPEED_KEY = "perf/tokens_per_s"
+_ZERO_RULES = {LOSS_KEY: "loss-is-zero", "val/loss": "val-loss-is-zero"}
+_MOST_SPEEDS = 8  # of one attempt that are watched, those that it logged first
 _TELLS = next(iter(ACTIONS))  # the weakest
 _GAPS = 31
 _PAUSE, _LEAST_PAUSE_S = 3.0, 10.0
@@ -62,7 +65,9 @@ class HealthWatch:
         self._plateau, self._norms = PlateauWatch(), NormWatch()
         self._noise, self._clips = NoiseWatch(facts.tokens_per_step), ClipShare()
         self._schedule, self._eta = ScheduleWatch(facts.promise), KalmanEta()
-        self._zero, self._speed = ZeroWatch(), SpeedWatch()
+        self._zeros: dict[str, ZeroWatch] = {}
+        self._speeds: dict[str, SpeedWatch] = {}
+        self._has_rewards = False
         self._psi: float | None = None
         self._open: dict[str, Alert] = {}
         self._step, self._wall = 0, math.nan
@@ -77,17 +82,16 @@ class HealthWatch:
         steps = max(0, step - self._step)
         if wall > self._wall:
             self._gaps.append(wall - self._wall)
-        self._step, self._wall = step, wall
+        self._wall = wall
+        said = [*self.take_zeros(step, values)]
         self._eta.take(step, wall)
-        said: list[Alert] = []
         if (loss := values.get(LOSS_KEY)) is not None:
             if self._expected.take(step, loss) is not None:
                 said += self._settle("expected-loss", self._loss_is_above())
             if self._plateau.take(step, loss) is not None:
                 said += self._settle("plateau", self._loss_is_flat())
-            said += self._settle("loss-is-zero", self._loss_is_zero(loss))
-        if (speed := values.get(SPEED_KEY)) is not None:
-            said += self._settle("slower", self._is_slow(speed))
+        if speeds := {key: value for key, value in values.items() if is_speed(key)}:
+            said += self._settle("slower", self._is_slow(speeds))
         if (rate := values.get(LR_KEY)) is not None:
             self._schedule.take(self._planned_step(step, values), rate)
             said += self._settle("lr-schedule", self._rate_is_off())
@@ -109,6 +113,26 @@ class HealthWatch:
             }
             said += self._settle_all(("vanishing-", "exploding-"), found, "gradients")
         return tuple(said)
+
+    def take_zeros(self, step: int, values: Mapping[str, float]) -> Iterator[Alert]:
+        """As `take_step`, of losses that are exactly 0 alone."""
+        self._step = step
+        self._has_rewards = self._has_rewards or any(map(is_reward, values))
+        for key, rule in _ZERO_RULES.items():
+            if (loss := values.get(key)) is None:
+                continue
+            zero = self._zeros.setdefault(key, ZeroWatch())
+            is_long = zero.take(loss) and not self._has_rewards
+            yield from self._settle(rule, _of_zero(key, zero) if is_long else None)
+
+    def end(self) -> Iterator[Alert]:
+        """The attempt is over: losses that ended in zeros."""
+        if not self.facts.is_enabled or self._has_rewards:
+            return
+        for key, zero in self._zeros.items():
+            rule = _ZERO_RULES[key]
+            if zero.is_at_end() and rule not in self._open:
+                yield from self._settle(rule, _of_zero(key, zero))
 
     def _planned_step(self, step: int, values: Mapping[str, float]) -> float:
         """Where the schedule is: steps of another batch than it counts are told by their tokens."""
@@ -151,18 +175,17 @@ class HealthWatch:
         words = f"loss has stopped falling: {found.words}"
         return _Found("warning", "health", LOSS_KEY, found.improvement, LEAST, words)
 
-    def _loss_is_zero(self, loss: float) -> _Found | None:
-        if not self._zero.take(loss):
-            return None
-        words = f"loss is exactly 0, {self._zero.zeros} times in a row: are all labels ignored?"
-        return _Found("error", "health", LOSS_KEY, 0.0, 0.0, words)
-
-    def _is_slow(self, rate: float) -> _Found | None:
-        if not self._speed.take(rate):
-            return None
-        now, usual = self._speed.newest, self._speed.usual
-        words = f"much slower than it was: {now:,.4g} tokens/s, usually {usual:,.4g}"
-        return _Found("warning", "health", SPEED_KEY, now, SLOW * usual, words)
+    def _is_slow(self, rates: Mapping[str, float]) -> _Found | None:
+        for key, rate in rates.items():
+            if key in self._speeds or len(self._speeds) < _MOST_SPEEDS:
+                self._speeds.setdefault(key, SpeedWatch()).take(rate)
+        for key, speed in self._speeds.items():
+            if speed.is_slow:
+                unit = "tokens/s" if key == SPEED_KEY else key
+                usual = f"{speed.usual:,.4g}"
+                words = f"much slower than it was: {speed.newest:,.4g} {unit}, usually {usual}"
+                return _Found("warning", "health", key, speed.newest, SLOW * speed.usual, words)
+        return None
 
     def _rate_is_off(self) -> _Found | None:
         rate = self._schedule
@@ -291,6 +314,7 @@ class HealthWatch:
             "expected": self._expected.to_json(),
             "plateau": self._plateau.to_json(),
             "norms": self._norms.to_json(),
+            "zeros": {key: [one.count, one.zeros] for key, one in self._zeros.items()},
             "open": [alert.to_json() for alert in self.open],
         }
 
@@ -305,6 +329,8 @@ class HealthWatch:
         ):
             if saved.get(name):
                 part.load(saved[name])
+        for key, counts in (saved.get("zeros") or {}).items():
+            self._zeros[key] = ZeroWatch(*map(int, counts))
         self._open = {str(one["rule"]): alert_from(one) for one in saved.get("open") or ()}
 
 
@@ -313,9 +339,15 @@ _CHECK_OF = {
     "lr-schedule": "schedule",
     "noise-scale": "noise",
     "token-drift": "drift",
-    "loss-is-zero": "plateau",
+    **dict.fromkeys(_ZERO_RULES.values(), "plateau"),
     "slower": "speed",
 }
+
+
+def _of_zero(key: str, zero: ZeroWatch) -> _Found:
+    name = "loss" if key == LOSS_KEY else key
+    words = f"{name} is exactly 0, {zero.zeros} times in a row: are all labels ignored?"
+    return _Found("error", "health", key, 0.0, 0.0, words)
 
 
 def _of_gpu(trouble: GpuTrouble) -> _Found:

@@ -130,7 +130,8 @@ def _has_ended(view: RunView) -> bool:
 
 def _best(runs: Sequence[RunView]) -> tuple[RunView | None, str, float | None]:
     """The best of runs that can be compared, by what, and its value: several of one experiment that
-    have the same metric first, and it says which way is better; else none.
+    have the same metric first, and it says which way is better; else none. A loss of exactly 0 is
+    not the best of anything.
     """
     figures = {view.id: one for view in runs if (one := _figure(view)) is not None}
     kinds = {(view.experiment, *figures.get(view.id, ("", "", 0.0))[:2]) for view in runs}
@@ -150,10 +151,16 @@ def _figure(view: RunView) -> tuple[str, str, float] | None:
         val = view.val_loss if view.best_val_loss is None else view.best_val_loss
         for name, value in (("val/loss", val), ("train/loss", view.loss)):
             if value is not None:
-                return name, "min", value
+                return name, "min", _unless_zero(value)
     if one is None or one.better is None or one.last is None:
         return None
-    return one.name, one.better, one.last
+    is_loss = "loss" in one.name.lower() and one.better == "min"
+    return one.name, one.better, _unless_zero(one.last) if is_loss else one.last
+
+
+def _unless_zero(loss: float) -> float:
+    """A loss of exactly 0 is none that was measured."""
+    return loss if loss else nan
 
 
 def _marked(

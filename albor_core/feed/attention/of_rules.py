@@ -23,6 +23,7 @@ _KIND_BY_RULE = (
 )
 _BUDGET_RULE = re.compile(r"(budget-[a-z_]+)(-[\d.e+]+)?")
 """Alerts of one budget: at its limit, and with the percentage at its soft share."""
+_ENDS_WITH_RUN = ("silent", "disk", "memory")
 SILENCE = "silence"
 """The rule of an alert that says no more than the entry of a silent run."""
 
@@ -37,14 +38,13 @@ def rule_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[Attenti
 
 
 def fired_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[AttentionItem]:
-    """Of a run that has ended: rules that fired, and what else was an error and was not over. What
-    is of its machine or its pace ended with it.
+    """Of a run that has ended: what fired and still held at its end. What is of its machine or its
+    silence ended with it.
     """
     rest = {
         alert.id
         for alert in view.signs.alerts
-        if _kind_of(alert) not in ("rule", "health")
-        or (_kind_of(alert) == "health" and severity_of(alert.severity) == "warning")
+        if alert.kind == "machine" or _kind_of(alert) in _ENDS_WITH_RUN
     }
     yield from _alerts(view, rest.union(told))
 

@@ -19,6 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from albor_core.andon.alert import Alert
+from albor_core.andon.health.facts import HealthFacts
+from albor_core.andon.health.watch import HealthWatch
 from albor_core.integrations.importers.foreign import (
     NO_STEP,
     ORDER,
@@ -236,7 +239,7 @@ def _write_journal(
             scribe.take(item)
             if number % _ITEMS_A_WAIT == 0:
                 journal.wait()  # a slow disk is waited for: memory would drop the oldest lines
-        scribe.tell_not_finite()
+        scribe.tell_troubles()
         arrival.points, arrival.keys = scribe.points, len(scribe.last)
         arrival.media = scribe.media
         arrival.last_step = scribe.newest
@@ -281,6 +284,8 @@ class _Scribe:
         self._axes: dict[str, str] = {}
         self._built_in = BuiltIn()  # it was not watched, so that its NaN is told here
         self._troubles: dict[str, BuiltInTrouble] = {}
+        self._health = HealthWatch(HealthFacts())
+        self._zeros: dict[str, Alert] = {}
 
     @property
     def newest(self) -> int | None:
@@ -319,6 +324,7 @@ class _Scribe:
         self.wall = item.wall if item.wall is not None else self.wall
         self._journal.metrics(step, values, wall=item.wall, mono=self._mono())
         self._note(self._built_in.take_step(values, 0.0, step))
+        self._note_zeros(self._health.take_zeros(step, values))
 
     def _note(self, troubles: Iterable[BuiltInTrouble]) -> None:
         for one in troubles:
@@ -326,13 +332,21 @@ class _Scribe:
             if not one.is_over:
                 self._troubles[one.name] = one
 
-    def tell_not_finite(self) -> None:
-        """NaN and Inf in which metrics ended, as alerts that somebody is to see."""
+    def _note_zeros(self, said: Iterable[Alert]) -> None:
+        for one in said:
+            self._zeros.pop(one.rule, None)
+            if one.state == "fired":
+                self._zeros[one.rule] = one
+
+    def tell_troubles(self) -> None:
+        """NaN, Inf and zeros in which metrics ended, as alerts that somebody is to see."""
         self._note(self._built_in.finish())
-        for one in self._troubles.values():
+        self._note_zeros(self._health.end())
+        not_finite = (one.alert(1, 0) for one in self._troubles.values())
+        for alert in (*not_finite, *self._zeros.values()):
             self._journal.append(
-                "e", step=one.step, name="andon.alert", severity=one.severity,
-                data={**one.alert(1, 0).to_json(), "state": "fired"},
+                "e", step=alert.step, name="andon.alert", severity=alert.severity,
+                data={**alert.to_json(), "state": "fired"},
                 wall=self.wall, mono=self._mono(),
             )  # fmt: skip
 
@@ -371,6 +385,7 @@ class _Scribe:
             self._event(DEFINED, about)
         if goals:
             self._room.always(goals)
+            self._built_in.choose(goals)
             self._event("run.goals", goals)
 
     def _event(self, name: str, data: Mapping[str, Any]) -> None:

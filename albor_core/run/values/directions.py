@@ -116,6 +116,15 @@ def is_background(metric: str) -> bool:
     return not (_COSTS | _FAST | {"lr"}).isdisjoint(words)
 
 
+@lru_cache(maxsize=4096)
+def is_speed(metric: str) -> bool:
+    """Whether it says how fast a program works: tokens_per_s, it/s, time/fps."""
+    if is_of_machine(metric) or not _VALIDATION.isdisjoint(_all_words(metric)):
+        return False
+    last = _RATE.sub(r"\1 per \2", metric).rpartition("/")[2]
+    return is_background(last) and direction(last) == "max"
+
+
 def is_of_machine(metric: str) -> bool:
     """Whether it is measured of the machine beside a run, also where its program logs nothing."""
     return _MEASURED.match(metric) is not None

@@ -88,9 +88,12 @@ class BuiltIn:
         return tuple(one for found in self._not_finite.wait(wall) for one in self._of_metric(found))
 
     def finish(self) -> tuple[BuiltInTrouble, ...]:
-        """The run is over: what its last values say. It is silent no more, and has ended."""
+        """The run is over: what its last values say. It is silent no more, and has ended; what it
+        told of its machine was about work that goes on no more.
+        """
         last = [one for found in self._not_finite.end() for one in self._of_metric(found)]
-        return (*last, *self._settle("silence", None))
+        names = ("silence", "disk-full", "memory-full")
+        return (*last, *(over for name in names for over in self._settle(name, None)))
 
     def _of_metric(self, found: Found) -> Iterator[BuiltInTrouble]:
         name = f"{RULE}{_word(found.key)}"

@@ -146,7 +146,7 @@ class Watcher:
         try:
             while self._read_lines():
                 pass
-            self._tell_troubles(self._built_in.finish(), time.time())
+            self._end(time.time())
             self._telling.finish()
             self._telling.send_news()
             self._telling.close(LAST_ALERTS_S)
@@ -154,6 +154,15 @@ class Watcher:
         except Exception as error:
             self._complain(f"watching: {type(error).__name__}: {error}")
         self.close()
+
+    def _end(self, wall: float) -> None:
+        """What the last lines say; what was of the machine ends with the run."""
+        self._tell_troubles(self._built_in.finish(), wall)
+        if self._kind != "train":  # its loop has said it
+            self._tell_all(self._health.end(), wall)
+        for alert in self._health.open:
+            if alert.kind == "machine":
+                self._tell(alert, wall, is_over=True)
 
     def close(self) -> None:
         """This process ends, or has nothing more to watch: keep what is remembered."""

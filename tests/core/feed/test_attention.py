@@ -599,8 +599,21 @@ def test_a_rule_that_fired_stays_after_the_end_of_its_run() -> None:
     run = ended("completed", alerts_open=1, signs={"alerts": fired})
     (item,) = derived(run).items
     assert item.kind == "rule" and is_candidate(run, NOW)
-    over = (an_alert("plateau", kind="health"), an_alert("disk-full", kind="machine"))
-    assert derived(ended("completed", alerts_open=2, signs={"alerts": over})).items == ()
+
+
+def test_what_still_held_at_the_end_of_a_run_stays_and_what_was_of_its_machine_goes() -> None:
+    held = (
+        *(an_alert(rule, kind="health") for rule in ("plateau", "slower", "vanishing-wte")),
+        *(an_alert("budget-gpu_hours", kind="budget"), an_alert("brick-attn", kind="brick")),
+    )
+    gone = (
+        *(an_alert(rule, kind="machine") for rule in ("disk-full", "memory-full", "gpu0-hot")),
+        an_alert("silence", metric="seconds_since_step"),
+    )
+    signs = {"alerts": (*held, *gone)}
+    items = derived(ended("completed", alerts_open=len(held), signs=signs)).items
+    assert {one for item in items for one in item.alert_ids} == {alert.id for alert in held}
+    assert {item.kind for item in items} == {"health", "budget", "brick"}
 
 
 def test_the_best_is_told_only_of_runs_that_can_be_compared() -> None:
@@ -612,6 +625,8 @@ def test_the_best_is_told_only_of_runs_that_can_be_compared() -> None:
     a = ended("completed", id="a", name="a", experiment="x", loss=2.0)
     b = replace(a, id="b", name="b", loss=1.0)
     assert said(a, b) == "2 completed (best train/loss: b 1)"
+    assert said(a, replace(b, loss=0.0)) == "2 completed (best train/loss: a 2)"
+    assert said(replace(a, val_loss=0.0), replace(b, val_loss=0.0)) == "2 completed"
     assert said(a, replace(b, experiment="y")) == "2 completed"
     assert said(a, replace(b, val_loss=0.5)) == "2 completed"
     wer = (MainMetric("wer", 0.4, "min"), MainMetric("acc", 0.4, "max"), MainMetric("zorp", 0.4))

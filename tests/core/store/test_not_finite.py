@@ -178,11 +178,22 @@ def test_what_it_remembers_outlives_a_process():
     assert (found.key, found.step) == ("side", 2)
 
 
-EPISODES = (
-    "eval/return eval/success_rate rollout/ep_rew_mean episode/length episode_return reward_mean"
-    " train/reward success_rate eval/mean_ep_length rollout/success_rate charts/episodic_return"
-    " env/episode_reward val/reward returns"
-).split()
+EPISODES = [
+    "eval/return",
+    "eval/success_rate",
+    "rollout/ep_rew_mean",
+    "episode/length",
+    "episode_return",
+    "reward_mean",
+    "train/reward",
+    "success_rate",
+    "eval/mean_ep_length",
+    "rollout/success_rate",
+    "charts/episodic_return",
+    "env/episode_reward",
+    "val/reward",
+    "returns",
+]
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
@@ -238,7 +249,7 @@ def test_a_whole_that_is_no_number_is_told_whatever_its_parts_are():
 
 def test_nan_of_the_gradient_beside_a_loss_of_exactly_zero_is_told_at_once():
     assert told([{"train/loss": 0.0, "grad_norm": NAN}] * 2) == {"grad_norm": 1}
-    lines = base(9, grad_norm=lambda s: 1.0) + [{"train/loss": 0.0, "train/grad_norm": NAN}]
+    lines = [*base(9, grad_norm=lambda s: 1.0), {"train/loss": 0.0, "train/grad_norm": NAN}]
     assert told(lines) == {"train/grad_norm": 10}
     assert told([{"train/loss": 0.0, "grad_norm": INF}] * 2) == {}
 

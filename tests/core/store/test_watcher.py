@@ -399,6 +399,28 @@ def test_a_disk_or_a_memory_that_is_nearly_full_is_told_once(tmp_path, machine):
     assert len(bench.ids("andon.clear")) == 1
 
 
+def test_what_was_wrong_with_the_machine_ends_with_the_run(tmp_path, machine):
+    bench = Bench(tmp_path)
+    machine["disk"] = 1 << 30
+    bench.log(1, loss=1.0)
+    bench.look()
+    assert len(bench.ids()) == 1
+    bench.watcher.finish()
+    assert bench.ids("andon.clear") == bench.ids()
+
+
+def test_zeros_in_which_a_program_ended_are_told_and_not_of_a_training(tmp_path):
+    for kind, told in (("track", ["loss-is-zero@1.12"]), ("train", [])):
+        (tmp_path / kind).mkdir()
+        bench = Bench(tmp_path / kind, kind=kind)
+        for step in range(1, 13):
+            bench.log(step, train__loss=0.0)
+        bench.look()
+        assert bench.ids() == []
+        bench.watcher.finish()
+        assert bench.ids() == told, kind
+
+
 def test_only_gpus_that_its_processes_use_are_its_own(tmp_path, machine):
     rules = [Limit("gpu0.temperature", 85.0, "notify"), Limit("gpu1.temperature", 85.0, "notify")]
     bench = Bench(tmp_path, rules=rules)

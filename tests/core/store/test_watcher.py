@@ -409,16 +409,17 @@ def test_what_was_wrong_with_the_machine_ends_with_the_run(tmp_path, machine):
     assert bench.ids("andon.clear") == bench.ids()
 
 
-def test_zeros_in_which_a_program_ended_are_told_and_not_of_a_training(tmp_path):
-    for kind, told in (("track", ["loss-is-zero@1.12"]), ("train", [])):
-        (tmp_path / kind).mkdir()
-        bench = Bench(tmp_path / kind, kind=kind)
-        for step in range(1, 13):
-            bench.log(step, train__loss=0.0)
-        bench.look()
-        assert bench.ids() == []
-        bench.watcher.finish()
-        assert bench.ids() == told, kind
+@pytest.mark.parametrize(("kind", "told"), [("track", ["loss-is-zero@1.12"]), ("train", [])])
+def test_zeros_in_which_a_program_ended_are_told_and_by_its_loop_of_a_training(
+    tmp_path, kind, told
+):
+    bench = Bench(tmp_path, kind=kind)
+    for step in range(1, 13):
+        bench.log(step, train__loss=0.0)
+    bench.look()
+    assert bench.ids() == []
+    bench.watcher.finish()
+    assert bench.ids() == told
 
 
 def test_only_gpus_that_its_processes_use_are_its_own(tmp_path, machine):

@@ -81,9 +81,12 @@ def follow(
 
 
 def _tell_of_home() -> None:
-    """Once, where the home comes near the size that its owner gave it."""
-    from albor_core.store.upkeep.home_size import HomeLook
+    """Once, where the home comes near the size that its owner gave it, or that cannot be read."""
+    from albor_core.store.upkeep.home_size import CAP, HomeLook, cap_problem
 
+    if problem := cap_problem():
+        print_note(f"albor: {clean(problem)}; export {CAP}=50GiB, or unset it")
+        return
     home = albor_home()
     if words := HomeLook(home, wait_s=2.0).words():
         print_note(f"albor: {clean(home)}: {words}; albor doctor --disk says by what")

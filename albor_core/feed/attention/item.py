@@ -141,6 +141,14 @@ KINDS: Mapping[str, TroubleKind] = {
         "",
         "albor doctor --disk",
     ),
+    "home_cap": TroubleKind(
+        "home cap unread",
+        "warning",
+        "ALBOR_HOME_MAX is not a size: nothing is told of one",
+        (),
+        "",
+        "albor doctor --disk",
+    ),
     "disk": TroubleKind(
         "disk nearly full", "error", "soon nothing can be saved", (), "", "albor runs gc"
     ),

@@ -33,6 +33,8 @@ def machine_items(
         yield _of_gpu(one, names, paths, machine.run_gpus.get(one.run_id), now)
     for host, words in machine.homes.items():
         yield _room(host, "home", words, "")
+    for host, words in machine.caps.items():
+        yield _room(host, "home_cap", words, "")
     for host, sample in machine.hosts.items():
         yield from _of_host(host, sample)
 
@@ -83,6 +85,7 @@ def _room(host: str, kind: str, summary: str, severity: str) -> AttentionItem:
     table = KINDS[kind]
     causes = {
         "home": "checkpoints and media of runs that are no longer looked at",
+        "home_cap": "a typing error: it is a number and a unit, as in export ALBOR_HOME_MAX=50GiB",
         "disk": "checkpoints, logs or data fill it; a full disk loses lines and checkpoints",
         "memory": "data loaders or another program take it; the kernel ends the largest one",
     }

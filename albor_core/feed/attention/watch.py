@@ -24,7 +24,7 @@ from albor_core.feed.runs.store_lag import LATE_S, is_being_read
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.rundir import albor_home, placed
-from albor_core.store.upkeep.home_size import HomeLook
+from albor_core.store.upkeep.home_size import HomeLook, cap_problem
 from albor_core.telemetry.host import sample_host
 from albor_core.telemetry.machine_ring import read_ring, ring_path
 
@@ -144,8 +144,11 @@ class AttentionFeed:
                 self._host_at, system = now, sample_host(self._home)
             self._machine.take((Reading(wall, view.gpus),) if view.gpus else (), system)
         machine = self._machine.look([row for row in rows if row.is_active], wall)
-        words = self._size.words()
-        return replace(machine, homes={os.uname().nodename: words} if words else {})
+        host = os.uname().nodename
+        homes, caps = self._size.words(), cap_problem()
+        return replace(
+            machine, homes={host: homes} if homes else {}, caps={host: caps} if caps else {}
+        )
 
 
 def entries_of(view: RunView | None) -> tuple[AttentionItem, ...]:

@@ -53,9 +53,18 @@ def cap() -> int | None:
     if size < 1:
         raise UsageError(
             f"cannot read {CAP}: {text[:40]!r} is not a size",
-            hint=f"export {CAP}=50GiB; unset it for none",
+            hint=f"export {CAP}=50GiB, or unset it",
         )
     return int(size)
+
+
+def cap_problem() -> str:
+    """Why ALBOR_HOME_MAX cannot be read; "" where it can, or is not set."""
+    try:
+        cap()
+    except UsageError as error:
+        return error.message
+    return ""
 
 
 def looked_at(home: Path) -> tuple[int, int] | None:
@@ -76,11 +85,15 @@ def looked_at(home: Path) -> tuple[int, int] | None:
 
 
 def nearly_full(home: Path) -> str:
-    """What to say of a home that comes near the size that its owner gave it; "" of any other."""
-    try:
-        found = looked_at(home)
-    except UsageError as error:
-        return error.message
+    """What to say of a home that comes near the size that its owner gave it; "" of any other, and
+    where that cannot be read.
+    """
+    with contextlib.suppress(UsageError):
+        return _near(looked_at(home))
+    return ""
+
+
+def _near(found: tuple[int, int] | None) -> str:
     if found is None or found[0] <= NEAR * found[1]:
         return ""
     return f"{byte_size(found[0])} of the {byte_size(found[1])} of {CAP} are taken"
@@ -88,8 +101,11 @@ def nearly_full(home: Path) -> str:
 
 def tell_if_nearly_full(home: Path, tell: Callable[[str], object]) -> None:
     """Say it where it is so: at once of a home that was looked at lately, or is small, else when a
-    thread of its own has looked.
+    thread of its own has looked; or that the size that it was given cannot be read.
     """
+    if problem := cap_problem():
+        tell(f"{problem}; export {CAP}=50GiB, or unset it")
+        return
 
     def look() -> None:
         if words := nearly_full(home):

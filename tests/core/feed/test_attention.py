@@ -229,6 +229,9 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
     "a fault of a GPU": ("gpu_xid", "error", a_run(), on_gpu("xid")),
     "a full disk": ("disk", "critical", a_run(), with_room(disk_free_bytes=GIB // 2)),
     "a nearly full disk": ("disk", "error", a_run(), with_room(disk_free_bytes=4 * GIB)),
+    "a size of a home that is none": (
+        "home_cap", "warning", a_run(), MachineView(caps={"here": "cannot read it"})
+    ),
     "a home near its size": ("home", "warning", a_run(), MachineView(homes={"here": "9 of 10"})),
     "no memory": ("memory", "error", a_run(), with_room(memory_available_bytes=GIB)),
 }  # fmt: skip

@@ -570,6 +570,50 @@ def test_a_history_without_steps_is_numbered_by_its_order_and_says_so(tmp_path):
     assert run["examples"]["no step"] == {"metric": "train/loss", "step": 0, "value": 3.5}
 
 
+STATES = {
+    "zeros after a loss": ([2.0] + [0.0] * 118, None, [("loss-is-zero", "train/loss")]),
+    "nothing but zeros": ([0.0] * 12, None, [("loss-is-zero", "train/loss")]),
+    "few zeros, and a gradient of NaN": (
+        [2.0, 0.0, 0.0], math.nan, [("not-finite-optim-grad-norm", "optim/grad_norm")],
+    ),
+    "a loss that is small": ([2.0 / 10**step for step in range(30)], 0.1, []),
+    "zeros that came to an end": ([0.0] * 60 + [1.0] * 3, 0.1, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_history_that_ends_in_a_loss_of_exactly_zero_is_told(tmp_path, state):
+    losses, norm, told = STATES[state]
+    history = [
+        {"loss": loss, "epoch": 1.0, "step": step} | ({} if norm is None else {"grad_norm": norm})
+        for step, loss in enumerate(losses, 1)
+    ]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"global_step": len(losses), "log_history": history}))
+    (run,) = bring(path)["runs"]
+    with Reader(global_store()) as reader:
+        alerts = reader.alerts(run["run"], open_only=True)
+    assert [(one.rule, one.metric) for one in alerts] == told
+    items = attention_of()
+    assert bool(items) == bool(told)
+    assert all(one["run_id"] == run["run"] for one in items)
+
+
+def attention_of():
+    done = CliRunner().invoke(cli, ["attention", "--json"])
+    return json.loads(done.stdout)["items"]
+
+
+@pytest.mark.parametrize("key", ["success_rate", "eval/return", "episode_reward", "val/reward"])
+def test_a_history_whose_last_value_of_episodes_is_none_is_told(tmp_path, key):
+    path = tmp_path / "run.csv"
+    rows = [f"{step},{step / 20},{2.0 / step}" for step in range(1, 20)]
+    path.write_text("\n".join([f"step,{key},loss", *rows, "20,nan,0.1"]))
+    bring(path)
+    (item,) = attention_of()
+    assert item["summary"] == f"completed, but {key} was NaN from step 20"
+
+
 def foreign_run(tmp_path, *items):
     return ForeignRun("csv", "k", "r", "e", tmp_path, lambda losses: iter(items))
 

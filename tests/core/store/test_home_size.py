@@ -6,9 +6,17 @@ import json
 
 import pytest
 
+from albor_core.feed.attention.watch import AttentionFeed
+from albor_core.feed.view import RunsView
 from albor_core.run.rundir import albor_home
 from albor_core.store.upkeep import home_size
-from albor_core.store.upkeep.home_size import HomeLook, measured, nearly_full, tell_if_nearly_full
+from albor_core.store.upkeep.home_size import (
+    HomeLook,
+    cap_problem,
+    measured,
+    nearly_full,
+    tell_if_nearly_full,
+)
 
 
 @pytest.fixture
@@ -27,7 +35,6 @@ def home(tmp_path, monkeypatch):
         ("5kb", "9.28 KiB of the 4.88 KiB of ALBOR_HOME_MAX are taken"),
         ("20kb", ""),
         ("", ""),
-        ("big", "cannot read ALBOR_HOME_MAX: 'big' is not a size"),
     ],
 )
 def test_a_home_that_comes_near_its_size_is_told_of(home, monkeypatch, cap, said):
@@ -38,6 +45,18 @@ def test_a_home_that_comes_near_its_size_is_told_of(home, monkeypatch, cap, said
     monkeypatch.setattr(home_size, "_WAIT_S", 60)
     tell_if_nearly_full(home, told.append)
     assert told == ([f"{home}: {said}; albor doctor --disk says by what"] if said else [])
+
+
+@pytest.mark.parametrize("cap", ["abc", "-5GiB", "0", "50 apples", "nan"])
+def test_a_size_of_a_home_that_cannot_be_read_is_told_as_that(home, monkeypatch, cap):
+    monkeypatch.setenv("ALBOR_HOME_MAX", cap)
+    assert nearly_full(home) == HomeLook(home, wait_s=60).words() == ""
+    assert cap_problem() == f"cannot read ALBOR_HOME_MAX: {cap!r} is not a size"
+    told = []
+    tell_if_nearly_full(home, told.append)
+    assert told == [f"{cap_problem()}; export ALBOR_HOME_MAX=50GiB, or unset it"]
+    (item,) = AttentionFeed(home, look_s=0).look(RunsView()).items
+    assert (item.kind, item.summary) == ("home_cap", cap_problem())
 
 
 def test_a_home_is_looked_through_once_in_a_while(home, monkeypatch):

@@ -15,7 +15,7 @@ the same bits, and then takes its tapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,7 +31,8 @@ from albor_core.kernels.ops.embedding import embedding_backward
 from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, Segment, is_of_heads
 from albor_core.model.fp8 import Fp8Mlp, Scales
-from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, cut_in, shifted
+from albor_core.model.head import IGNORED, HeadPass, HeadScore, NextTokens, Scored, shifted
+from albor_core.model.llama import SCORED_BYTES, Llama, cut_in
 from albor_core.model.mlp import HalfMlp, Weight
 
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
@@ -156,6 +157,8 @@ class FusedLlama:
         if of_heads:
             self.head_norm_gradients = vectors.rows(vectors.gradient, of_heads)
         self._segments = cut_in(max(1, segments), config.num_hidden_layers)
+        self.sums: Mapping[str, Tensor] = {}
+        """The means that the last forward's score gave beside its loss."""
         self.tapes: list[Tape] = []
         self._borders: list[Border] = []
         self._last: Normed | None = None
@@ -177,16 +180,20 @@ class FusedLlama:
         upstream: Tensor,
         labels: Tensor | None = None,
         document: Tensor | None = None,
+        *,
+        score: HeadScore | None = None,
     ) -> Tensor:
-        """The mean loss in nats per counted token, fp32, 0 when none counts; its gradient will be
-        `upstream` (fp32 scalar).
+        """The mean loss that `score` makes of the head's output, fp32; its gradient will be
+        `upstream` (fp32 scalar), and its other means lie in `sums`. Without one it is nats per
+        counted token, 0 when none counts.
 
-        ids (B, T) int64, and labels if they are others; shifted in here; document (B, T) where a
-        token sees its own alone. Also writes the head's gradient. ValueError for more than
-        max_position_embeddings tokens in a row.
+        ids (B, T) int64, and labels if they are others; document (B, T) where a token sees its own
+        alone. Also writes the head's gradient. ValueError for more than max_position_embeddings
+        tokens in a row.
         """
-        targets = shifted(ids if labels is None else labels)
-        return self._score(self.hidden(ids, document), targets, upstream)
+        wanted = score or NextTokens(ids if labels is None else labels)
+        loss, self.sums = self._score(self.hidden(ids, document), wanted.begin(upstream))
+        return loss
 
     @torch.no_grad()
     def logits(self, ids: Tensor, document: Tensor | None = None) -> Tensor:
@@ -194,13 +201,13 @@ class FusedLlama:
         return self.head(self.hidden(ids, document, keeps=False)).view(*ids.shape, -1)
 
     @torch.no_grad()
-    def score(self, ids: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss in nats per counted token, fp32, as the plain model has it in eval mode;
-        keeps nothing. ValueError in fp8, whose scales follow what training sees.
+    def score(self, ids: Tensor, labels: Tensor, document: Tensor | None = None) -> Tensor:
+        """The mean loss in nats per counted token, fp32, as the plain model measures it; keeps
+        nothing. ValueError in fp8, whose scales follow what training sees.
         """
         if self.scales is not None:
             raise ValueError("what is scored here would move the scales of fp8")
-        h, targets = self.hidden(ids, keeps=False), shifted(labels)
+        h, targets = self.hidden(ids, document, keeps=False), shifted(labels)
         count, unused = (targets != IGNORED).sum(), torch.ones((), device=h.device)
         rows = max(1, SCORED_BYTES // (self.head.value.shape[0] * h.element_size()))
         loss = torch.zeros((), dtype=torch.float64, device=h.device)
@@ -317,23 +324,27 @@ class FusedLlama:
         eps = self.config.rms_norm_eps
         return qk_norm.norm_and_turn(qkv, q, k, *tables, *self.heads, eps), qkv
 
-    def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
+    def _score(self, h: Tensor, asked: HeadPass) -> Scored:
         """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""
-        count, z_loss = (targets != IGNORED).sum(), self.config.z_loss
-        rows = max(1, LOGITS_BYTES // (self.head.value.shape[0] * h.element_size()))
-        loss = torch.zeros((), device=h.device)
-        dh, beta = torch.empty_like(h), 0.0
-        pieces = zip(h.split(rows), targets.split(rows), dh.split(rows), strict=True)  # type: ignore[no-untyped-call]
-        for piece, labels, out in pieces:
-            logits = self.head(piece)
-            loss += cross_entropy.score(logits, labels, z_loss, upstream, writes=True, count=count)
-            torch.mm(logits, self.head.value, out=out)
+        each = self.head.value.shape[0] * (asked.logit_bytes or h.element_size())
+        pieces = _pieces(len(h), max(1, LOGITS_BYTES // each))
+        dh, beta, seen = torch.empty_like(h), 0.0, None
+        if asked.looks_first:
+            for rows in pieces:
+                seen = None  # two pieces of them are a GiB too many
+                seen = self.head(h[rows])
+                asked.look(rows, seen)
+            pieces.reverse()  # the last is there
+        for rows in pieces:
+            logits, seen = self.head(h[rows]) if seen is None else seen, None
+            asked.write(rows, logits)
+            torch.mm(logits, self.head.value, out=dh[rows])
             gradient = self.head.gradient
-            torch.addmm(gradient, logits.t(), piece, beta=beta, out=gradient)
+            torch.addmm(gradient, logits.t(), h[rows], beta=beta, out=gradient)
             beta = 1.0
-            del logits  # two pieces of them are a GiB too many
+            del logits
         self._dh = dh
-        return loss
+        return asked.done()
 
     def backward(self, ids: Tensor) -> None:
         """Every gradient at its place in the flat buffers, over the last one; empties the tape."""
@@ -433,6 +444,11 @@ class FusedLlama:
         found = dqkv, parts[q.number], parts[k.number]
         eps = self.config.rms_norm_eps
         qk_norm.norm_gradient(projected, q.weight, k.weight, *found, *self.heads, eps)
+
+
+def _pieces(count: int, size: int) -> list[slice]:
+    """So many rows, at most `size` at a time."""
+    return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
 
 
 def _norm_backward(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,12 +18,14 @@ from albor_core.data.load.order import Order
 from albor_core.data.load.source import TokenSource
 from albor_core.data.pack.special_tokens import SpecialIds, tokenizer_file
 from albor_core.data.pack.token_bytes import bytes_of_tokens
+from albor_core.model.head import Scored
 from albor_core.model.hf.tensors import load_into
 from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
 from albor_core.plan.facts import tokenizer_facts
 from albor_core.plan.start_weights import refuse_misfits, start_weights
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.companions import companions, ids_of
+from albor_core.recipes.head_loss import CrossEntropy, HeadLoss
 from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.run.files.weight_files import open_weights, without_tied_head
@@ -58,9 +61,25 @@ class PackedSource(TokenSource):
 
 
 class CausalLM(Recipe):
-    fused: ClassVar[str | None] = "ce"
     compiles: ClassVar[bool] = True
     _measured: tuple[int, float | None] = (0, None)  # rows, and the bytes of a token in them
+
+    def head_loss(self) -> HeadLoss:
+        """What is trained for; a class of the user's own may give another one, and keeps the fused
+        step as long as it leaves `loss` and `model` alone.
+        """
+        return CrossEntropy(self.config.training.stability.z_loss)
+
+    @cached_property
+    def head(self) -> HeadLoss | None:
+        kept = ("loss", "share_of_loss", "model")
+        is_ours = all(getattr(type(self), name) is getattr(CausalLM, name) for name in kept)
+        return self.head_loss() if is_ours else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of the head loss; a class of the user's own may name others."""
+        return () if self.head is None else self.head.columns
 
     def sources(self) -> tuple[PackedSource, PackedSource | None]:
         self.train = PackedSource(self.config, validation=False)
@@ -133,9 +152,9 @@ class CausalLM(Recipe):
     # -- the objective -------------------------------------------------------------------------
 
     def loss(self, model: Forward, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        _, mean = _scored(model, batch)
-        scored = (batch.targets[:, 1:] >= 0).sum()
-        return mean * scored, {}
+        mean, means = self._scored(model, batch)
+        count = self._loss.count(batch)
+        return mean * count, {name: value * count for name, value in means.items()}
 
     def share_of_loss(
         self, model: Forward, batch: Batch, scored: int, whole: float
@@ -145,8 +164,18 @@ class CausalLM(Recipe):
         """
         if type(self).loss is not CausalLM.loss:
             return super().share_of_loss(model, batch, scored, whole)
-        _, mean = _scored(model, batch)
-        return mean / (whole / scored if scored else math.inf), {}
+        mean, means = self._scored(model, batch)
+        parts = whole / scored if scored else math.inf
+        return mean / parts, {name: value / parts for name, value in means.items()}
+
+    @cached_property
+    def _loss(self) -> HeadLoss:
+        return self.head or self.head_loss()
+
+    def _scored(self, model: Forward, batch: Batch) -> Scored:
+        _, found = model(batch.ids, None, batch.document, score=self._loss.of(batch))
+        scored: Scored = found
+        return scored
 
     def evaluate(
         self, model: Forward, batch: Batch, rows: int, scored: int
@@ -172,12 +201,6 @@ class CausalLM(Recipe):
         return self._measured[1]
 
 
-def _scored(model: Forward, batch: Batch) -> Any:
-    """What the model says to a batch, whose documents it is told of if they are kept apart."""
-    told = () if batch.document is None else (batch.document,)
-    return model(batch.ids, batch.targets, *told)
-
-
 def shape_of(config: Config) -> LlamaConfig:
     """The model that a config asks for, and how its weights start."""
     begin, shape = config.model.initialization, config.model.architecture.shape()
@@ -189,7 +212,6 @@ def shape_of(config: Config) -> LlamaConfig:
         embedding_std=begin.embedding,
         head_std=begin.head,
         residual_in_fp32=config.training.residual_in_fp32,
-        z_loss=config.training.stability.z_loss,
     )
 
 

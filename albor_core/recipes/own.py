@@ -55,8 +55,7 @@ def load_recipe(config: Config, folder: Path | None) -> Recipe:
     if missing := sorted(found.__abstractmethods__):
         refuse(f"{mode} has no {', no '.join(missing)}")
     made = found(config)
-    # kernels and compiled graphs are compared with a model of ours; of its own loss they know none
-    vars(made).update(fused=None, compiles=False)
+    vars(made).update(compiles=False)  # a compiler takes minutes, and knows what it likes
     return made
 
 

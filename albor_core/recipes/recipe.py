@@ -19,6 +19,7 @@ from albor_core.data.load.order import Order, SequenceOrder
 from albor_core.model.hf.tensors import stream
 from albor_core.plan.start_weights import start_weights
 from albor_core.recipes.batch import Batch
+from albor_core.recipes.head_loss import HeadLoss
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.run.files.weight_files import open_weights
 
@@ -52,15 +53,20 @@ class Recipe(ABC):
     a checkpoint would have to hold.
     """
 
-    fused: ClassVar[str | None] = None
-    """The head loss by which the fused step computes this objective; None: autograd does."""
     compiles: ClassVar[bool] = False
     """Whether torch.compile is tried on the model."""
-    columns: ClassVar[tuple[str, ...]] = ()
+    columns: tuple[str, ...] = ()
     """Names of the sums that `loss` gives beside the loss, logged as train/NAME."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
+
+    @property
+    def head(self) -> HeadLoss | None:
+        """The loss on a decoder's logits that this objective is, by which the fused step computes
+        it; None: `loss` says more than that, and autograd computes it.
+        """
+        return None
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -294,7 +294,7 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement) -> str:
     its kernels against fp64 first: seconds.
     """
     config = recipe.config
-    if recipe.fused is None:
+    if recipe.head is None:
         return f"{config.training.mode} has no form of it"
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]

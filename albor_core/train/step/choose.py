@@ -22,6 +22,7 @@ from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import emulated
 from albor_core.model.fused import FusedLlama
+from albor_core.model.head import HeadScore
 from albor_core.model.llama import HALF_JITTER, Llama, role_of
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.recipe import Forward
@@ -169,8 +170,7 @@ class PlainStep:
         if isinstance(self._model, nn.Module):
             sync_gradients(self._model, syncs=True)
         with self.parts.placement.autocast():
-            _, loss = self._model(ids, ids)
-            assert loss is not None
+            _, (loss, _) = self._model(ids, score=scored_by(self.parts, Batch(ids)))
         (loss * scale).backward()
         named = self.parts.model.named_parameters()
         found = {name: p.grad / scale for name, p in named if p.grad is not None}
@@ -405,10 +405,7 @@ def _graphed(
     try:
         for shaped in (batch, *map(batch.cut, cuts)):
             for part in compared(fused, shaped.ids):
-                told = None
-                if shaped.document is not None:
-                    told = shaped.document[: part.shape[0], : part.shape[1]]
-                if faults := compare(parts, fused, part, told):
+                if faults := compare(parts, fused, shaped.corner(*part.shape)):
                     return None, "; ".join(faults)
         if ids.is_cuda:
             torch.cuda.empty_cache()  # what the plain model took is of no use to the fused step
@@ -420,7 +417,8 @@ def _graphed(
             clip=parts.clip,
             ranks=parts.ranks,
             copies=copies,
-            has_documents=batch.document is not None,
+            like=batch,
+            head=parts.recipe.head,
             cuts=cuts,
         )
         _scale(fused, ids[:GATE_ROWS])
@@ -473,18 +471,22 @@ class Seen:
         return {"loss": self.loss, **logits, **self.gradients}
 
 
-def compare(
-    parts: Parts, fused: FusedLlama, ids: Tensor, document: Tensor | None = None
-) -> list[str]:
+def scored_by(parts: Parts, batch: Batch) -> HeadScore:
+    """What the recipe makes of the head's output."""
+    assert parts.recipe.head is not None, "neither compiled nor fused"
+    return parts.recipe.head.of(batch)
+
+
+def compare(parts: Parts, fused: FusedLlama, batch: Batch) -> list[str]:
     """Every result of the fused model that errs too much, with its numbers; [] is a pass."""
     assert isinstance(parts.optimizer, FlatAdamW)
     assert isinstance(parts.model, Llama)
     with uneven(parts.model, parts.optimizer.flat):
-        fused.calibrate(ids)
-        truth = plain_gradients(parts, ids, half=False, document=document)
+        fused.calibrate(batch.ids)
+        truth = plain_gradients(parts, batch, half=False)
         with nullcontext() if fused.scales is None else emulated(parts.model):
-            plain = plain_gradients(parts, ids, half=True, document=document)
-        found = fused_gradients(fused, parts.optimizer, ids, document)
+            plain = plain_gradients(parts, batch, half=True)
+        found = fused_gradients(fused, parts.optimizer, batch, scored_by(parts, batch))
         return violations(found, plain, truth)
 
 
@@ -520,7 +522,8 @@ def _are_finite(seen: Seen) -> bool:
 
 def _averaged(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
     """`plain_gradients` without logits, averaged as DDP does, and out of the GPU's memory."""
-    seen, ranks = plain_gradients(parts, ids, half=half, scale=scale), parts.ranks
+    seen = plain_gradients(parts, Batch(ids), half=half, scale=scale)
+    ranks = parts.ranks
     return Seen(seen.loss, None, {n: ranks.mean(g).cpu() for n, g in seen.gradients.items()})
 
 
@@ -547,23 +550,16 @@ def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
             flat.refresh()
 
 
-def plain_gradients(
-    parts: Parts,
-    ids: Tensor,
-    *,
-    half: bool,
-    scale: float = 1.0,
-    document: Tensor | None = None,
-) -> Seen:
+def plain_gradients(parts: Parts, batch: Batch, *, half: bool, scale: float = 1.0) -> Seen:
     """Autograd through the plain model, in fp32 or under the run's autocast; `scale` as in
     `PlainStep.look`.
     """
-    model, told = parts.model, () if document is None else (document,)
+    model, told = parts.model, (batch.ids, None, batch.document)
     with parts.placement.autocast() if half else nullcontext():
-        _, loss = model(ids, ids, *told)
+        _, (loss, _) = model(*told, score=scored_by(parts, batch))
         (loss * scale).backward()
         with torch.no_grad():
-            logits, _ = model(ids, None, *told)
+            logits, _ = model(*told)
     named = model.named_parameters()
     # in place: there is room for one of each
     found = {n: p.grad.div_(scale) for n, p in named if p.grad is not None}
@@ -572,11 +568,12 @@ def plain_gradients(
 
 
 def fused_gradients(
-    fused: FusedLlama, optimizer: FlatAdamW, ids: Tensor, document: Tensor | None = None
+    fused: FusedLlama, optimizer: FlatAdamW, batch: Batch, score: HeadScore | None = None
 ) -> Seen:
     """The same by the kernels; gradients are live views."""
+    ids, document = batch.ids, batch.document
     logits = fused.logits(ids, document)
-    loss = fused.forward(ids, torch.ones((), device=ids.device), None, document)
+    loss = fused.forward(ids, torch.ones((), device=ids.device), None, document, score=score)
     fused.backward(ids)
     return Seen(loss, logits, optimizer.flat.gradients())
 

@@ -26,8 +26,10 @@ from albor_core.model import fused as fused_module
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
+from albor_core.model.head import HeadScore, NextTokens
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.recipes.batch import Batch
+from albor_core.recipes.head_loss import CrossEntropy
 from albor_core.train.build import build
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer, settings
 from albor_core.train.optim.clipping import Clip, ZClip
@@ -69,8 +71,8 @@ def tokens(T: int = 17) -> torch.Tensor:
     return torch.randint(0, 96, (2, T), generator=torch.Generator().manual_seed(1))
 
 
-def plain(model: Llama, ids: torch.Tensor) -> Seen:
-    _, loss = model(ids, ids)
+def plain(model: Llama, ids: torch.Tensor, score: HeadScore | None = None) -> Seen:
+    _, (loss, _) = model(ids, score=score or NextTokens(ids))
     loss.backward()
     found = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
@@ -90,24 +92,25 @@ def worst(got: Seen, wanted: Seen) -> float:
 
 
 def equals_autograd() -> None:
-    for config in (TINY, UNTIED, replace(TINY, z_loss=0.05)):
+    for config, z_loss in ((TINY, 0.0), (UNTIED, 0.0), (TINY, 0.05)):
         model, fused, optimizer = made(config)
-        wanted = plain(model, tokens())
-        whole = worst(fused_gradients(fused, optimizer, tokens()), wanted)
+        score = NextTokens(tokens(), z_loss)
+        wanted = plain(model, tokens(), score)
+        whole = worst(fused_gradients(fused, optimizer, Batch(tokens()), score), wanted)
         limit, fused_module.LOGITS_BYTES = fused_module.LOGITS_BYTES, 96 * 4 * 10
-        pieces = worst(fused_gradients(fused, optimizer, tokens()), wanted)
+        pieces = worst(fused_gradients(fused, optimizer, Batch(tokens()), score), wanted)
         fused_module.LOGITS_BYTES = limit
-        name = "z-loss" if config.z_loss else f"tied {config.tie_word_embeddings}"
+        name = "z-loss" if z_loss else f"tied {config.tie_word_embeddings}"
         say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
-        scores_like_the_plain_model(model, fused) if config.z_loss else None
+        scores_like_the_plain_model(model, fused) if z_loss else None
     for name, more in SWITCHED.items():
         model, fused, optimizer = made(replace(TINY, **more))
         wanted = plain(model, tokens())
-        error = worst(fused_gradients(fused, optimizer, tokens()), wanted)
+        error = worst(fused_gradients(fused, optimizer, Batch(tokens())), wanted)
         say(f"autograd: {name}", error < 2e-6, error)
     model, fused, optimizer = made(WIDE_HEADS)
     wanted = plain(model, tokens(64))
-    error = worst(fused_gradients(fused, optimizer, tokens(64)), wanted)
+    error = worst(fused_gradients(fused, optimizer, Batch(tokens(64))), wanted)
     fused.hidden(tokens(64))
     by_kernels = fused.tapes[0].attended.log_sum is not None
     say("autograd: attention by kernels", by_kernels and error < 2e-6, error)
@@ -152,7 +155,7 @@ def norms_of_heads() -> None:
         model, fused, optimizer = made(config)
         uneven_head_norms(model)
         wanted = plain(model, tokens(T))
-        error = worst(fused_gradients(fused, optimizer, tokens(T)), wanted)
+        error = worst(fused_gradients(fused, optimizer, Batch(tokens(T))), wanted)
         gradients = [n for n in wanted.gradients if n.endswith(("q_norm.weight", "k_norm.weight"))]
         say(f"qk-norm: {name}", error < 2e-6 and len(gradients) == 2 * len(fused.layers), error)
     resumes_to_the_same_bits()
@@ -394,12 +397,13 @@ def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
     """
     model, fused, optimizer = made(TINY)
     place = Placement(torch.device("cpu"), None, "bf16", compiles=False)
-    parts: Any = SimpleNamespace(model=model, optimizer=optimizer, placement=place)
+    recipe = SimpleNamespace(head=CrossEntropy())
+    parts: Any = SimpleNamespace(model=model, optimizer=optimizer, placement=place, recipe=recipe)
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
-    clean = compare(parts, fused, tokens())
+    clean = compare(parts, fused, Batch(tokens()))
     changed = [n for n, weight in model.state_dict().items() if not torch.equal(weight, weights[n])]
     sabotage(fused)
-    broken = compare(parts, fused, tokens())
+    broken = compare(parts, fused, Batch(tokens()))
     say(f"gate: {name}", not clean and not changed and bool(broken), (clean, changed, broken[:2]))
 
 
@@ -482,7 +486,7 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     fused = FusedLlama(model, flat, Scales.of(config, ids.device))
     fused.calibrate(ids)
     optimizer = FlatAdamW(flat, **HYPER)
-    broken = violations(fused_gradients(fused, optimizer, ids), allowed, truth)
+    broken = violations(fused_gradients(fused, optimizer, Batch(ids)), allowed, truth)
     say("fp8: errs as its arithmetic does", not broken, broken)
     gradient = flat.gradients()["model.layers.0.mlp.up_proj.weight"]
     error = float((gradient - truth.gradients["model.layers.0.mlp.up_proj.weight"]).norm())
@@ -491,13 +495,13 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     resumed.scales.load(fused.scales.to_json())
     found = []
     for one in (fused, resumed):
-        results = fused_gradients(one, optimizer, ids.flip(0, 1)).results()
+        results = fused_gradients(one, optimizer, Batch(ids.flip(0, 1))).results()
         found.append({name: value.clone() for name, value in results.items()})
     same = all(torch.equal(value, found[1][name]) for name, value in found[0].items())
     say("fp8: resumed, it rounds as it would have", same)
     fused.scales.forget()
     fused.scales.advance = lambda: None  # type: ignore[method-assign]
-    broken = violations(fused_gradients(fused, optimizer, ids), allowed, truth)
+    broken = violations(fused_gradients(fused, optimizer, Batch(ids)), allowed, truth)
     say("gate: fp8 without scales", bool(broken), broken[:2])
 
 

@@ -4,7 +4,11 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from torch.nn.functional import cross_entropy
+
+from albor_core.model.head import IGNORED, shifted
 from albor_core.recipes.causal_lm import CausalLM
+from albor_core.recipes.head_loss import TokenLoss
 from albor_core.recipes.recipe import Recipe
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "own_model.py"
@@ -72,6 +76,28 @@ class Figures(RunningSums):
     def evaluate(self, model, batch, rows, scored):
         found = super().evaluate(model, batch, rows, scored)
         return {**found, "val/rows": (found["val/loss"][0] * 0 + rows, rows)}
+
+
+class Smoothed(CausalLM):
+    """Another head loss, with a figure of its own; the fused step can still take it."""
+
+    def head_loss(self):
+        return Smoothing(self.settings["smoothing"])
+
+
+class Smoothing(TokenLoss):
+    columns = ("smooth",)
+
+    def __init__(self, share):
+        self.share = share
+
+    def values(self, logits, batch, rows):
+        targets, how = shifted(batch.targets)[rows], {"ignore_index": IGNORED, "reduction": "none"}
+        return cross_entropy(logits, targets, label_smoothing=self.share, **how)
+
+    def total(self, values, batch):
+        mean = values.sum() / self.count(batch)
+        return mean, {"smooth": 2 * mean.detach()}
 
 
 class NotARecipe:

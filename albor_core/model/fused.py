@@ -29,11 +29,11 @@ from albor_core.kernels.ops import attention, cross_entropy, qk_norm, rope_qkv
 from albor_core.kernels.ops.add_rms_norm import add_norm_forward
 from albor_core.kernels.ops.embedding import embedding_backward
 from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
-from albor_core.model.flat import FlatParameters, Segment, is_of_heads
+from albor_core.model.flat import FlatParameters, is_of_heads
 from albor_core.model.fp8 import Fp8Mlp, Scales
 from albor_core.model.head import IGNORED, HeadPass, HeadScore, NextTokens, Scored, shifted
 from albor_core.model.llama import SCORED_BYTES, Llama, cut_in
-from albor_core.model.mlp import HalfMlp, Weight
+from albor_core.model.mlp import HalfMlp
 
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
 OPS = ("rms_norm", "add_rms_norm", "rope_qkv", "swiglu", "cross_entropy", "embedding")
@@ -73,17 +73,16 @@ class Layer:
                 norm_of(flat, f"{attention}.q_norm"),
                 norm_of(flat, f"{attention}.k_norm"),
             )
-        self.qkv = weight_of(flat.matrices, f"{attention}.q_proj", f"{attention}.v_proj")
-        self.o = weight_of(flat.matrices, f"{attention}.o_proj")
-        gate_up = weight_of(flat.matrices, f"{mlp}.gate_proj", f"{mlp}.up_proj")
-        down = weight_of(flat.matrices, f"{mlp}.down_proj")
-        self.mlp = Fp8Mlp(gate_up, down, scales, number) if scales else HalfMlp(gate_up, down)
-
-
-def weight_of(segment: Segment, first: str, last: str = "") -> Weight:
-    """One projection, or several in a row as one."""
-    names = (f"{first}.weight", f"{last}.weight" if last else "")
-    return Weight(segment.view(segment.shadow, *names), segment.view(segment.gradient, *names))
+        self.qkv = flat.weight(f"{attention}.q_proj.weight", f"{attention}.v_proj.weight")
+        self.o = flat.weight(f"{attention}.o_proj.weight")
+        gate_up = flat.weight(f"{mlp}.gate_proj.weight", f"{mlp}.up_proj.weight")
+        down = flat.weight(f"{mlp}.down_proj.weight")
+        learns = not flat.vectors.gradient.is_meta
+        self.mlp = (
+            Fp8Mlp(gate_up, down, scales, number)
+            if scales
+            else HalfMlp(gate_up, down, learns=learns)
+        )
 
 
 def norm_of(flat: FlatParameters, module: str) -> Norm:
@@ -143,9 +142,9 @@ class FusedLlama:
         config = self.config = model.config
         self.heads = config.num_attention_heads, config.num_key_value_heads
         self.rotary = model.model.rotary_emb
-        self.embedding = weight_of(flat.matrices, "model.embed_tokens")
-        tied = model.lm_head is None
-        self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
+        self.flat, tied = flat, model.lm_head is None
+        self.embedding = flat.weight("model.embed_tokens.weight")
+        self.head = self.embedding if tied else flat.weight("lm_head.weight")
         self.scales = scales
         self.layers = [
             Layer(flat, i, scales, slides=config.slides(i)) for i in range(config.num_hidden_layers)
@@ -167,7 +166,7 @@ class FusedLlama:
     def left_out(self, B: int, T: int) -> dict[str, str]:
         """Kernels that do not take such batches, and why: slower ones run instead."""
         layer = self.layers[0]
-        qkv = layer.qkv.value.new_empty(()).expand(B, T, len(layer.qkv.value))
+        qkv = self.embedding.value.new_empty(()).expand(B, T, layer.qkv.shape[0])
         found = {"attention": attention.misfit(qkv, *self.heads)}
         if isinstance(layer.mlp, HalfMlp):
             found |= layer.mlp.left_out(B * T)
@@ -209,7 +208,7 @@ class FusedLlama:
             raise ValueError("what is scored here would move the scales of fp8")
         h, targets = self.hidden(ids, document, keeps=False), shifted(labels)
         count, unused = (targets != IGNORED).sum(), torch.ones((), device=h.device)
-        rows = max(1, SCORED_BYTES // (self.head.value.shape[0] * h.element_size()))
+        rows = max(1, SCORED_BYTES // (self.head.shape[0] * h.element_size()))
         loss = torch.zeros((), dtype=torch.float64, device=h.device)
         pieces = zip(h.split(rows), targets.split(rows), strict=True)  # type: ignore[no-untyped-call]
         for piece, wanted in pieces:
@@ -326,7 +325,7 @@ class FusedLlama:
 
     def _score(self, h: Tensor, asked: HeadPass) -> Scored:
         """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""
-        each = self.head.value.shape[0] * (asked.logit_bytes or h.element_size())
+        each = self.head.shape[0] * (asked.logit_bytes or h.element_size())
         pieces = _pieces(len(h), max(1, LOGITS_BYTES // each))
         dh, beta, seen = torch.empty_like(h), 0.0, None
         if asked.looks_first:
@@ -339,8 +338,7 @@ class FusedLlama:
             logits, seen = self.head(h[rows]) if seen is None else seen, None
             asked.write(rows, logits)
             torch.mm(logits, self.head.value, out=dh[rows])
-            gradient = self.head.gradient
-            torch.addmm(gradient, logits.t(), h[rows], beta=beta, out=gradient)
+            self.head.learn(h[rows], logits, beta)
             beta = 1.0
             del logits
         self._dh = dh
@@ -382,7 +380,9 @@ class FusedLlama:
         sum_parts(sums, self.norm_gradients)
         if head_sums is not None and self.head_norm_gradients is not None:
             sum_parts(head_sums, self.head_norm_gradients)
-        embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
+        if (gradient := self.embedding.gradient) is not None:
+            embedding_backward(ids, dx, gradient, adds=self.head is self.embedding)
+        self.flat.forget_still()
         self._dh = self._last = None
         yield 0
 

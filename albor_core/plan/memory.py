@@ -24,6 +24,43 @@ FP8_CAPABILITY, FUSED_CAPABILITY = (9, 0), (8, 0)  # Hopper; Ampere, the first w
 
 
 @dataclass(frozen=True)
+class Lots:
+    """Numbers of a decoder's parameters by what becomes of them."""
+
+    matrices: int
+    """That are trained."""
+    vectors: int
+    hidden: int
+    """Of the matrices, those that Muon would move."""
+    still_matrices: int = 0
+    """That stand."""
+    still_vectors: int = 0
+    saved: int | None = None
+    """In a checkpoint; None: all that is trained."""
+
+    @classmethod
+    def of_all(cls, shape: ModelShape) -> Lots:
+        """Everything is trained."""
+        vectors = shape.num_hidden_layers * shape.num_block_vector_parameters + shape.hidden_size
+        hidden = shape.num_hidden_layers * shape.num_block_matmul_parameters
+        return cls(shape.num_parameters - vectors, vectors, hidden)
+
+    @property
+    def trained(self) -> int:
+        return self.matrices + self.vectors
+
+    def checkpoint(self, config: Config) -> int:
+        """Bytes: fp32, and the optimizer's state."""
+        return 4 * (self.trained if self.saved is None else self.saved) + self.optimizer(config)
+
+    def optimizer(self, config: Config) -> int:
+        """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone (what NorMuon
+        keeps of each row is not counted).
+        """
+        return 8 * self.trained - 4 * (self.hidden if _has_muon(config) else 0)
+
+
+@dataclass(frozen=True)
 class MemoryEstimate:
     """Peak bytes of a rank, by what holds them."""
 
@@ -155,18 +192,22 @@ def _dotted(capability: tuple[int, int]) -> str:
     return ".".join(map(str, capability))
 
 
-def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
-    """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `optimizer_bytes`), and what the step
+def memory(config: Config, facts: PlanFacts, lots: Lots | None = None) -> MemoryEstimate:
+    """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `Lots.optimizer`), and what the step
     that will run needs beside them; on a GPU 1 GiB for context and workspaces. Ranks on a CPU share
     its memory. An evaluation scores micro-batches without gradients, logits in pieces: the largest
-    of it and of a step counts.
+    of it and of a step counts. `lots`: what a recipe trains of the model, if not everything; what
+    stands has no gradient and no state, and in the fused step no fp32 master.
     """
+    lots = lots or Lots.of_all(config.model.architecture.shape())
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
     if not fusion_obstacles(config, facts.device, facts.gpu_capability):
-        found = _fused(config)
+        found = _fused(config, lots)
     else:
-        found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)
+        found = _by_autograd(
+            config, lots, is_compiled=on_gpu and config.training.compile is not False
+        )
     return replace(
         found,
         evaluation=found.evaluation if config.data.has_val else 0,
@@ -175,7 +216,7 @@ def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
     )
 
 
-def _fused(config: Config) -> MemoryEstimate:
+def _fused(config: Config, lots: Lots) -> MemoryEstimate:
     """The step of model/fused.py, read off its `Tape`, `_score` and `_backward`; a number is bf16.
 
     Per token and layer 4 D + 2 H E + 2 K E + 2 F: both norms' results and both points of the
@@ -223,15 +264,17 @@ def _fused(config: Config) -> MemoryEstimate:
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
     in_a_block = 4 * (4 * D + 4 * mixed + 4 * F) + _normed_heads(config, size=4)
     in_fp32 = _over_blocks(config, block=in_a_block, border=4 * D)
-    in_fp32 = compared * (in_fp32 + _eager_head(config))
-    beside = 8 * N + compared * (kept + 6 * D + 8 * V)
-    arrived = 2 * (N - norms) if share.world_size == COPYING_RANKS else 0
-    half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
+    in_fp32 = compared * (in_fp32 + _eager_head(config)) + 4 * lots.still_matrices
+    beside = 8 * lots.trained + compared * (kept + 6 * D + 8 * V)
+    arrived = 2 * lots.matrices if share.world_size == COPYING_RANKS else 0
+    half_copies = 2 * lots.matrices + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return MemoryEstimate(
         step="fused",
-        weights=4 * N,
-        gradients=2 * N + 2 * norms + (4 * N if share.accumulation > 1 else arrived),
-        optimizer=optimizer_bytes(config) + (2 * _num_hidden(config) if _has_muon(config) else 0),
+        weights=4 * (lots.trained + lots.still_vectors) + 2 * lots.still_matrices,
+        gradients=2 * lots.matrices
+        + 4 * norms
+        + (4 * (lots.matrices + norms) if share.accumulation > 1 else arrived),
+        optimizer=lots.optimizer(config) + (2 * lots.hidden if _has_muon(config) else 0),
         half_copies=half_copies,
         activations=step,
         start=max(0, in_fp32 - step, beside - step, CHECKED_BYTES - step),
@@ -266,7 +309,7 @@ def _scored(config: Config, *, each: int) -> int:
     return row * min(tokens, max(1, SCORED_BYTES // row))
 
 
-def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
+def _by_autograd(config: Config, lots: Lots, *, is_compiled: bool) -> MemoryEstimate:
     """The plain model: fp32 gradients 4 N, under autocast 2 N for half copies of weights.
 
     Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
@@ -289,13 +332,13 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
     size, ranks = 2 if half else 4, share.world_size
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     tokens = share.batch_size * config.data.seq_len
-    parameters, gradients = shape.num_parameters, shape.num_parameters
+    parameters, gradients = shape.num_parameters, lots.trained
     halves, gathered = shape.num_matmul_parameters if half else 0, 0
     if config.training.distributed.is_sharded:
         one_block = (parameters - shape.vocab_size * D) // layers
         gathered = size * (parameters - max(0, layers - 2) * one_block)
         parameters, halves = -(-parameters // ranks), 0
-        gradients = parameters if share.accumulation == 1 else gradients
+        gradients = -(-gradients // ranks) if share.accumulation == 1 else gradients
     in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
     kept = tokens * _kept_of_a_token(config, is_compiled=is_compiled) + _mask(config)
     activations = max(kept, in_update)
@@ -313,7 +356,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
         weights=4 * parameters + gathered,
         gradients=4 * gradients,
         optimizer=-(
-            -optimizer_bytes(config) // (ranks if config.training.distributed.is_sharded else 1)
+            -lots.optimizer(config) // (ranks if config.training.distributed.is_sharded else 1)
         ),
         half_copies=2 * halves,
         activations=activations,
@@ -380,20 +423,6 @@ def _eager_head(config: Config) -> int:
 
 def _has_muon(config: Config) -> bool:
     return config.optimizer.name == "muon"
-
-
-def _num_hidden(config: Config) -> int:
-    """Weights of the matrices inside the blocks, which Muon moves."""
-    shape = config.model.architecture.shape()
-    return shape.num_hidden_layers * shape.num_block_matmul_parameters
-
-
-def optimizer_bytes(config: Config) -> int:
-    """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone (what NorMuon keeps of
-    each row is not counted).
-    """
-    muon = _num_hidden(config) if _has_muon(config) else 0
-    return 8 * config.model.architecture.shape().num_parameters - 4 * muon
 
 
 def _muon_bytes(config: Config, *, size: int, around: int) -> int:

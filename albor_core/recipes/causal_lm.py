@@ -54,10 +54,11 @@ class PackedSource(TokenSource):
         if packed is not None and packed != tokenizer_facts(tokenizer_file(tokenizer)).sha256:
             return None
         table = bytes_of_tokens(tokenizer)
-        ids = self.stored(rows)[:, 1:]
+        found = self.batch(rows)
+        ids, labels = found["ids"][:, 1:], found.get("labels", found["ids"])[:, 1:]
         if table is None or not ids.size or int(ids.max()) >= len(table):
             return None
-        return int(table[ids].sum())
+        return int(table[ids][labels != IGNORED].sum())
 
 
 class CausalLM(Recipe):
@@ -66,7 +67,7 @@ class CausalLM(Recipe):
 
     def head_loss(self) -> HeadLoss:
         """What is trained for; a class of the user's own may give another one, and keeps the fused
-        step as long as it leaves `loss` and `model` alone.
+        step if it leaves `loss` alone.
         """
         return CrossEntropy(self.config.training.stability.z_loss)
 
@@ -124,6 +125,9 @@ class CausalLM(Recipe):
         except DataError as error:
             raise ConfigError(f"model.path: {error.message}", hint=error.hint) from error
 
+    def decoder(self, model: nn.Module) -> Llama | None:
+        return model if type(model) is Llama else None
+
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         assert isinstance(model, Llama)
         return [*model.model.layers]
@@ -180,10 +184,12 @@ class CausalLM(Recipe):
     def evaluate(
         self, model: Forward, batch: Batch, rows: int, scored: int
     ) -> Mapping[str, tuple[Tensor, float]]:
-        _, mean = model(batch.ids, batch.targets)
+        told = () if batch.document is None else (batch.document,)
+        _, mean = model(batch.ids, batch.targets, *told)
         if not rows:  # of nothing scored, the mean is NaN
             mean = torch.zeros_like(mean)
-        return {"val/loss": (mean.double() * rows, rows)}
+        weight = scored / (batch.ids.shape[1] - 1)  # in whole rows, as it was of these alone
+        return {"val/loss": (mean.double() * weight, weight)}
 
     def figures(self, means: Mapping[str, float], rows: Rows) -> dict[str, float]:
         loss = means["val/loss"]

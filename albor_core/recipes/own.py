@@ -179,6 +179,8 @@ def check_model(recipe: Recipe, model: Any) -> None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         refuse(f"{name} has nothing to train")
     for key, value in model.state_dict().items():
+        if not recipe.trains(key):
+            continue
         if not isinstance(value, Tensor) or value.dtype not in DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             refuse(f"{name}: a checkpoint cannot hold {key} of its state dict: {kind}")

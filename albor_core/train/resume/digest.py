@@ -37,6 +37,8 @@ def digest(run: RunDir) -> tuple[int, str]:
     hasher = hashlib.sha256()
     for name in (MODEL, OPTIMIZER):
         hasher.update((checkpoint.path / name).read_bytes())
+    for key in ("frozen_hash", "beside_hash"):
+        hasher.update(str(checkpoint.manifest.get(key, "")).encode())
     fate = {key: trainer[key] for key in TRAJECTORY_KEYS}
     fate["andon"] = _rules(trainer["andon"]["rules"])
     fate["progress"] = {key: trainer["progress"][key] for key in _PROGRESS}

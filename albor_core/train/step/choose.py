@@ -36,7 +36,6 @@ from albor_core.train.build import (
 )
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer, kind_of
 from albor_core.train.optim.gradients import Updated, gradient_norms, scale_gradients
-from albor_core.train.optim.muon import hidden_matrices
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.peer_copies import PeerCopies, peer_copies
 from albor_core.train.ranks.sharding import (
@@ -172,7 +171,7 @@ class PlainStep:
         with self.parts.placement.autocast():
             _, (loss, _) = self._model(ids, score=scored_by(self.parts, Batch(ids)))
         (loss * scale).backward()
-        named = self.parts.model.named_parameters()
+        named = self.parts.lots.trained().items()
         found = {name: p.grad / scale for name, p in named if p.grad is not None}
         self.drop()
         return Seen(loss.detach(), None, found)
@@ -281,13 +280,10 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
 
 def _absent_kinds(parts: Parts) -> frozenset[str]:
     """Kinds of groups that a model without such parameters has not."""
-    wanted, model = parts.config.optimizer, parts.model
-    hidden = hidden_matrices(model) if wanted.name == "muon" else {}
-    there = {
-        "vectors" if p.ndim < 2 else kind_of(name, wanted.own_lr)
-        for name, p in model.named_parameters()
-        if p.requires_grad and name not in hidden
-    }
+    wanted = parts.config.optimizer
+    moved = {"hidden"} if wanted.name == "muon" else set()
+    groups = {*parts.lots.groups().values()} - moved
+    there = {kind_of(group, wanted.own_lr) for group in groups}
     return frozenset({"vectors", "matrices"} - there)
 
 
@@ -295,9 +291,10 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     """The step to train with, and parts that fit it; `event` is told what was chosen and why."""
     if not isinstance(parts.optimizer, FlatAdamW):
         return _plain(parts, event, f"not fused: {parts.obstacle}"[:500])
-    assert isinstance(parts.model, Llama)
-    segments = parts.config.training.segments(parts.model.config.num_hidden_layers)
-    fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales, segments=segments)
+    model = parts.decoder
+    assert model is not None
+    segments = parts.config.training.segments(model.config.num_hidden_layers)
+    fused = FusedLlama(model, parts.optimizer.flat, parts.scales, segments=segments)
     copies, hindrance = _copies(parts)
     step, faults = _graphed(parts, fused, copies)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
@@ -317,8 +314,8 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
 
 def _unfused(parts: Parts) -> Parts:
     """With the optimizer of a plain step, which goes on where the flat one is."""
-    plain, state = plain_optimizer(parts.config, parts.model), parts.optimizer.tensors()
-    if int(state["step.model.norm.weight"]):
+    plain, state = plain_optimizer(parts.config, parts.lots), parts.optimizer.tensors()
+    if int(next(value for name, value in state.items() if name.startswith("step."))):
         plain.load(state)
     return replace(parts, optimizer=plain)
 
@@ -389,9 +386,10 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
 def _copies(parts: Parts) -> tuple[PeerCopies | None, str]:
     """How two GPUs are to exchange gradients, or what of this machine hinders it."""
     assert isinstance(parts.optimizer, FlatAdamW)
-    if parts.ranks.is_alone or parts.optimizer.accumulates:
+    gradient = parts.optimizer.flat.matrices.gradient
+    if parts.ranks.is_alone or parts.optimizer.accumulates or not gradient.numel():
         return None, ""
-    return peer_copies(parts.ranks, parts.optimizer.flat.matrices.gradient)
+    return peer_copies(parts.ranks, gradient)
 
 
 def _graphed(
@@ -479,12 +477,13 @@ def scored_by(parts: Parts, batch: Batch) -> HeadScore:
 
 def compare(parts: Parts, fused: FusedLlama, batch: Batch) -> list[str]:
     """Every result of the fused model that errs too much, with its numbers; [] is a pass."""
+    model = parts.decoder
     assert isinstance(parts.optimizer, FlatAdamW)
-    assert isinstance(parts.model, Llama)
-    with uneven(parts.model, parts.optimizer.flat):
+    assert model is not None
+    with uneven(model, parts.optimizer.flat):
         fused.calibrate(batch.ids)
         truth = plain_gradients(parts, batch, half=False)
-        with nullcontext() if fused.scales is None else emulated(parts.model):
+        with nullcontext() if fused.scales is None else emulated(model):
             plain = plain_gradients(parts, batch, half=True)
         found = fused_gradients(fused, parts.optimizer, batch, scored_by(parts, batch))
         return violations(found, plain, truth)
@@ -495,8 +494,8 @@ def compare_compiled(parts: Parts, step: PlainStep, ids: Tensor) -> list[str]:
     changes neither, nor the shape that was compiled; but each has a smaller part in the mean, and
     what flows back to it is as small in fp16 only if the plain model's loss is scaled by less.
     """
-    assert isinstance(parts.model, Llama)
-    with uneven(parts.model):
+    assert parts.decoder is not None
+    with uneven(parts.decoder):
         truth = _averaged(parts, ids[:1], half=False)
         scale = _bearable_scale(parts, ids[:1])
         plain = _averaged(parts, ids[:1], half=True, scale=scale / len(ids))
@@ -550,18 +549,31 @@ def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
             flat.refresh()
 
 
+@contextmanager
+def widened(model: nn.Module) -> Iterator[None]:
+    """In here what stands in half precision is in fp32, too."""
+    narrow = [(p, p.data) for p in model.parameters() if p.dtype in (torch.float16, torch.bfloat16)]
+    for parameter, kept in narrow:
+        parameter.data = kept.float()
+    try:
+        yield
+    finally:
+        for parameter, kept in narrow:
+            parameter.data = kept
+
+
 def plain_gradients(parts: Parts, batch: Batch, *, half: bool, scale: float = 1.0) -> Seen:
     """Autograd through the plain model, in fp32 or under the run's autocast; `scale` as in
     `PlainStep.look`.
     """
     model, told = parts.model, (batch.ids, None, batch.document)
-    with parts.placement.autocast() if half else nullcontext():
+    with parts.placement.autocast() if half else widened(model):
         _, (loss, _) = model(*told, score=scored_by(parts, batch))
         (loss * scale).backward()
         with torch.no_grad():
             logits, _ = model(*told)
-    named = model.named_parameters()
     # in place: there is room for one of each
+    named = parts.lots.trained().items()
     found = {n: p.grad.div_(scale) for n, p in named if p.grad is not None}
     model.zero_grad(set_to_none=True)
     return Seen(loss.detach(), logits.detach(), found)

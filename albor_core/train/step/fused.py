@@ -217,7 +217,7 @@ class GraphedStep:
         with brick("backward"):
             for run, (begin, end) in zip(self._now.run[1:], self._ready(), strict=True):
                 run()
-                if self._copies is not None:
+                if self._copies is not None and begin < end:
                     self._copies.send(begin, end)
             self.optimizer.accumulate(micro)
             if not self._is_last:
@@ -234,7 +234,8 @@ class GraphedStep:
         matrices = self.optimizer.flat.matrices
         end = len(matrices.gradient)
         for first in self._layers:
-            begin = matrices.begin_of(f"model.layers.{first}.") if first else 0
+            found = matrices.begin_of(f"model.layers.{first}.") if first else 0
+            begin = end if found is None else found  # none of that layer is trained
             yield begin, end
             end = begin
 

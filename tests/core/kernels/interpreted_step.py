@@ -26,10 +26,11 @@ from albor_core.model import fused as fused_module
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
-from albor_core.model.head import HeadScore, NextTokens
+from albor_core.model.head import HeadScore, NextTokens, Scored
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.model.standing import StandingMatrix
 from albor_core.recipes.batch import Batch
-from albor_core.recipes.head_loss import CrossEntropy
+from albor_core.recipes.head_loss import CrossEntropy, LogLoss
 from albor_core.train.build import build
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer, settings
 from albor_core.train.optim.clipping import Clip, ZClip
@@ -60,6 +61,7 @@ SWITCHED: dict[str, dict[str, Any]] = {
     "a window that holds the row": {"model_type": "mistral", "sliding_window": 17},
 }
 UNTIED = LlamaConfig(64, 1, 4, 2, 128, 96, 64, tie_word_embeddings=False)
+INT8 = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj")
 NORMED = {"model_type": "qwen3", "head_dim": 32}
 
 
@@ -284,6 +286,92 @@ def takes_over_a_state(optimizer: Optimizer, flat: FlatAdamW) -> None:
     say("torch's state goes into flat buffers", same)
 
 
+class Pairs(LogLoss):
+    """Of two rows the first is to be likelier."""
+
+    columns = ("margin",)
+
+    def count(self, batch: Batch) -> torch.Tensor:
+        return torch.tensor(len(batch) // 2)
+
+    def total(self, values: torch.Tensor, batch: Batch) -> Scored:
+        rows = -values.view(len(batch), -1).sum(1)
+        margin = batch.extra["weight"][0] * (rows[::2] - rows[1::2])
+        return -torch.nn.functional.logsigmoid(margin).mean(), {"margin": margin.mean()}
+
+
+def sees_every_token_first() -> None:
+    """A loss that is no mean, in one piece of logits and in several, with its figure."""
+    ids, weight = tokens(), torch.tensor([0.3, 0.3])
+    batch, sums = Batch(ids, None, None, {"weight": weight}), []
+    model, fused, optimizer = made(TINY)
+    score = Pairs().of(batch)
+    _, (_, wanted) = model(ids, score=score)
+    seen = plain(model, ids, score)
+    limit, errors = fused_module.LOGITS_BYTES, []
+    for size in (limit, 96 * 4 * 10):
+        fused_module.LOGITS_BYTES = size
+        errors.append(worst(fused_gradients(fused, optimizer, batch, score), seen))
+        sums.append(float(fused.sums["margin"] / wanted["margin"]))
+    fused_module.LOGITS_BYTES = limit
+    say("a loss on pairs", max(errors) < 2e-6, errors)
+    step = GraphedStep(
+        *(fused, optimizer),
+        batch=(2, 17),
+        accumulation=1,
+        clip=Clip(None),
+        like=batch,
+        head=Pairs(),
+    )
+    step.forward(batch)
+    sums.append(float(step.named()[0] / wanted["margin"]))
+    say("its figure", all(abs(ratio - 1) < 1e-5 for ratio in sums), sums)
+
+
+class Int8(StandingMatrix):
+    """A row's values over its largest."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        scale = weight.abs().amax(1, keepdim=True) / 127
+        self.register_buffer("packed", (weight / scale).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.shape = (weight.shape[0], weight.shape[1])
+
+    def write(self, out: torch.Tensor) -> None:
+        torch.mul(self.packed, self.scale, out=out)
+
+
+def trains_a_part(name: str, stands: Callable[[str], bool], packed: tuple[str, ...] = ()) -> None:
+    """Gradients of what is trained, and nothing moves but that."""
+    model = Llama(TINY)
+    init_weights(model, 0)
+    for layer in model.model.layers:
+        for module in packed:
+            place = layer.self_attn if module in ("q_proj", "k_proj", "v_proj") else layer.mlp
+            setattr(place, module, Int8(getattr(place, module).weight.detach()))
+    for one, parameter in model.named_parameters():
+        parameter.requires_grad_(not stands(one))
+    _, (loss, _) = model(tokens(), score=NextTokens(tokens()))
+    loss.backward()
+    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    wanted = Seen(loss.detach(), model(tokens())[0].detach(), found)
+    model.zero_grad(set_to_none=True)
+    optimizer = FlatAdamW(FlatParameters(model, torch.float32), **HYPER)
+    fused = FusedLlama(model, optimizer.flat)
+    seen = fused_gradients(fused, optimizer, Batch(tokens()))
+    error = worst(seen, wanted)
+    say(f"{name}: gradients", error < 2e-6 and seen.gradients.keys() == found.keys(), error)
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    step = GraphedStep(fused, optimizer, batch=(2, 17), accumulation=1, clip=Clip(0.5))
+    loss = step.forward(Batch(tokens()))
+    step.backward(0)
+    norm = float(step.update(loss).norm)
+    moved = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
+    whole = math.sqrt(sum(float(g.square().sum()) for g in found.values()))
+    say(f"{name}: moves", moved == found.keys() and abs(norm / whole - 1) < 1e-5, moved)
+
+
 def takes_rows_that_are_cut() -> None:
     """Each as autograd has it, whichever came before."""
     model, fused, flat = made(UNTIED)
@@ -397,8 +485,11 @@ def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
     """
     model, fused, optimizer = made(TINY)
     place = Placement(torch.device("cpu"), None, "bf16", compiles=False)
+    lots = SimpleNamespace(trained=lambda: dict(model.named_parameters()))
     recipe = SimpleNamespace(head=CrossEntropy())
-    parts: Any = SimpleNamespace(model=model, optimizer=optimizer, placement=place, recipe=recipe)
+    parts: Any = SimpleNamespace(
+        model=model, decoder=model, lots=lots, optimizer=optimizer, placement=place, recipe=recipe
+    )
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     clean = compare(parts, fused, Batch(tokens()))
     changed = [n for n, weight in model.state_dict().items() if not torch.equal(weight, weights[n])]
@@ -552,6 +643,10 @@ def main() -> None:
     updates_like_torch(UNTIED)
     updates_like_torch(replace(UNTIED, **NORMED), "qk-norm: ")
     takes_rows_that_are_cut()
+    sees_every_token_first()
+    trains_a_part("norms alone", lambda name: "norm" not in name)
+    trains_a_part("attention and some norms", lambda name: "mlp" in name or "input" in name)
+    trains_a_part("norms beside int8", lambda name: "norm" not in name, INT8)
     muon_is_the_same_over_flat_buffers("muon")
     muon_is_the_same_over_flat_buffers("normuon", beta2=0.9)
     muon_kernels_keep_the_error_rule()

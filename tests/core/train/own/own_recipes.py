@@ -78,6 +78,13 @@ class Figures(RunningSums):
         return {**found, "val/rows": (found["val/loss"][0] * 0 + rows, rows)}
 
 
+class Norms(CausalLM):
+    """The decoder's norms alone are trained."""
+
+    def trains(self, name):
+        return "norm" in name
+
+
 class Smoothed(CausalLM):
     """Another head loss, with a figure of its own; the fused step can still take it."""
 

@@ -1,10 +1,10 @@
 """A model's parameters in two flat buffers, with half-precision shadows and gradients beside them.
 
-Matrices lie in one buffer, vectors (norms) in another, in named_parameters order, but norms of
-heads behind those of the residual stream, whose length is another; the module's own parameters
-become views, so its state dict, its checkpoints and its plain forward do not notice. q_proj,
-k_proj, v_proj and gate_proj, up_proj follow each other: one view over each row of them is a fused
-projection.
+Matrices lie in one buffer, vectors (norms, biases) in another, in named_parameters order, but norms
+of heads behind those of the residual stream, whose length is another, and biases behind both; the
+module's own parameters become views, so its state dict, its checkpoints and its plain forward do
+not notice. q_proj, k_proj, v_proj and gate_proj, up_proj follow each other: one view over each row
+of them is a fused projection.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ _OF_HEADS = ("q_norm", "k_norm")
 def is_of_heads(name: str) -> bool:
     """Whether a parameter norms the heads of q or k."""
     return name.split(".")[-2] in _OF_HEADS
+
+
+def is_bias(name: str) -> bool:
+    return name.endswith(".bias")
 
 
 class Segment:
@@ -63,14 +67,14 @@ class Segment:
 
     def view(self, flat: Tensor, first: str, last: str = "") -> Tensor:
         """The parameter `first` inside a buffer laid out like this segment; with `last`, all rows
-        from `first` to `last` as one matrix.
+        from `first` to `last` as one.
         """
         begin, shape = self.places[first]
         end, tail = self.places[last or first]
         size = end + tail.numel() - begin
         if not last:
             return flat[begin : begin + size].view(shape)
-        return flat[begin : begin + size].view(-1, shape[1])
+        return flat[begin : begin + size].view(-1, *shape[1:])
 
     def begin_of(self, prefix: str) -> int | None:
         """Where the first parameter lies whose name begins so; None where none does."""
@@ -191,7 +195,8 @@ class FlatParameters:
 
     def norms(self, *, of_heads: bool) -> list[str]:
         """The vectors that norm each head of q or k, or those that norm the residual stream."""
-        return [name for name in self.vectors.places if is_of_heads(name) == of_heads]
+        norms = (name for name in self.vectors.places if not is_bias(name))
+        return [name for name in norms if is_of_heads(name) == of_heads]
 
     def segment(self, name: str) -> Segment:
         """Where the parameter `name` lies."""
@@ -232,6 +237,8 @@ def misfit(model: nn.Module) -> str:
 def _parted(
     named: list[tuple[str, nn.Parameter]],
 ) -> tuple[list[tuple[str, nn.Parameter]], list[tuple[str, nn.Parameter]]]:
-    """Matrices, and vectors, of which those of heads come last."""
-    vectors = sorted(((n, p) for n, p in named if p.ndim < 2), key=lambda v: is_of_heads(v[0]))
+    """Matrices, and vectors: those that norm the stream, those that norm heads, biases."""
+    vectors = sorted(
+        ((n, p) for n, p in named if p.ndim < 2), key=lambda v: (is_bias(v[0]), is_of_heads(v[0]))
+    )
     return [(n, p) for n, p in named if p.ndim >= 2], vectors

@@ -73,6 +73,7 @@ class Layer:
                 norm_of(flat, f"{attention}.q_norm"),
                 norm_of(flat, f"{attention}.k_norm"),
             )
+        self.bias = bias_of(flat, attention)
         self.qkv = flat.weight(f"{attention}.q_proj.weight", f"{attention}.v_proj.weight")
         self.o = flat.weight(f"{attention}.o_proj.weight")
         gate_up = flat.weight(f"{mlp}.gate_proj.weight", f"{mlp}.up_proj.weight")
@@ -90,6 +91,23 @@ def norm_of(flat: FlatParameters, module: str) -> Norm:
     name, vectors = f"{module}.weight", flat.vectors
     alike = flat.norms(of_heads=is_of_heads(name))
     return Norm(vectors.view(vectors.master, name), alike.index(name))
+
+
+@dataclass
+class Bias:
+    """Of q, k and v, fp32."""
+
+    value: Tensor
+    gradient: Tensor
+
+
+def bias_of(flat: FlatParameters, attention: str) -> Bias | None:
+    first, last = (f"{attention}.{name}_proj.bias" for name in "qv")
+    vectors = flat.vectors
+    if first not in vectors.places:
+        return None
+    value = vectors.view(vectors.master, first, last)
+    return Bias(value, vectors.view(vectors.gradient, first, last))
 
 
 @dataclass
@@ -299,7 +317,7 @@ class FusedLlama:
         keeps: bool,
     ) -> tuple[Normed, Tape]:
         eps = self.config.rms_norm_eps
-        qkv, projected = self._turned(layer, layer.qkv(before.y).view(*shape, -1), tables)
+        qkv, projected = self._turned(layer, _projected(layer, before.y).view(*shape, -1), tables)
         attended: attention.Attended | documents.AttendedDocuments
         if stretches is None:
             by_kernels = None if keeps else False  # of a backward: the forward is SDPA's anyway
@@ -430,7 +448,10 @@ class FusedLlama:
             dqkv = documents.gradient_of(kept, d_rows, *tables, *self.heads)
         if tape.projected is not None:
             through_heads(layer, tape.projected, dqkv)
-        return layer.qkv.backward(tape.before.y, dqkv.flatten(0, 1)), d_middle
+        d_projected = dqkv.flatten(0, 1)
+        if layer.bias is not None:
+            torch.sum(d_projected, 0, dtype=torch.float32, out=layer.bias.gradient)
+        return layer.qkv.backward(tape.before.y, d_projected), d_middle
 
     def _heads_backward(
         self, parts: Tensor | None, layer: Layer, projected: Tensor, dqkv: Tensor
@@ -444,6 +465,13 @@ class FusedLlama:
         found = dqkv, parts[q.number], parts[k.number]
         eps = self.config.rms_norm_eps
         qk_norm.norm_gradient(projected, q.weight, k.weight, *found, *self.heads, eps)
+
+
+def _projected(layer: Layer, y: Tensor) -> Tensor:
+    """q, k and v, rounded once."""
+    if layer.bias is None:
+        return layer.qkv(y)
+    return F.linear(y, layer.qkv.value, layer.bias.value.to(y.dtype))
 
 
 def _pieces(count: int, size: int) -> list[slice]:

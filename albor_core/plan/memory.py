@@ -157,10 +157,7 @@ def shape_obstacles(shape: ModelShape, length: int, name: str) -> tuple[str, ...
 
 
 def _block_obstacles(shape: ModelShape) -> tuple[tuple[bool, str], ...]:
-    return (
-        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
-        (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
-    )
+    return ((shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),)
 
 
 def _mask_obstacles(
@@ -244,7 +241,7 @@ def _fused(config: Config, lots: Lots) -> MemoryEstimate:
     """
     shape, share = config.model.architecture.shape(), config.share()
     D, F, V = shape.hidden_size, shape.intermediate_size, shape.vocab_size
-    L, N = shape.num_hidden_layers, shape.num_parameters
+    L = shape.num_hidden_layers
     norms = L * shape.num_block_vector_parameters + D
     tokens = share.batch_size * config.data.seq_len
     is_fp8 = config.training.mixed_precision == "fp8"
@@ -256,7 +253,8 @@ def _fused(config: Config, lots: Lots) -> MemoryEstimate:
     always += projected
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
     one_backward = tokens * (2 * (2 * D + mixed) + (2 * D + 6 * F if is_fp8 else 2 * F))
-    one_backward += 4 * norms * NORM_PROGRAMS
+    biases = L * (mixed + 2 * shape.key_width) if shape.qkv_bias else 0
+    one_backward += 4 * (norms - biases) * NORM_PROGRAMS
     kept = _over_blocks(config, block=always, border=5 * D + 4, is_last_kept=True)
     step = tokens * (kept + 6 * D) + max(logits, one_backward)
     step = max(step, _muon_bytes(config, size=2, around=0))

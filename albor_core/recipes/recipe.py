@@ -116,7 +116,7 @@ class Recipe(ABC):
         """
         return True
 
-    def settle(self, model: nn.Module) -> None:
+    def settle(self, model: nn.Module) -> None:  # noqa: B027  most have nothing to do
         """What stands may take a form of its own now, as a `StandingMatrix`: the first weights are
         there. In place; what is trained is not touched.
         """
@@ -127,7 +127,7 @@ class Recipe(ABC):
         """
         return {}
 
-    def prepare(self, model: nn.Module, room: PrepareRoom) -> None:
+    def prepare(self, model: nn.Module, room: PrepareRoom) -> None:  # noqa: B027
         """What is computed once, before step 1, and kept in `room`: in every attempt, on all ranks.
         Where the run begins the weights are those of step 0; later ones are not there yet, and what
         is needed lies in the room. It goes on where a kill left it, from whole files alone.

@@ -252,11 +252,8 @@ def build(
         clock,
         obstacle,
     )
-    if own_class(training.mode) is not None:
-        batch = parts.host_batch(source, parts.rows(0, 0, parts.ranks.rank))
-        with placement.autocast():
-            check_objective(recipe, model, parts.forward, batch.to(placement.device))
-        reshard(model)
+    if not _prepares(recipe):
+        _try_objective(parts)
     mark("model")
     return parts
 
@@ -379,7 +376,7 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> Trainable:
         recipe.first_weights(model)
     elif is_own:
         recipe.random_weights(model)  # its objective is tried before a checkpoint replaces them
-    lots.settle(here)
+    lots.settle(placement.device)
     if ranks.is_sharded:
         shard(
             model,
@@ -396,7 +393,7 @@ def prepare(
     parts: Parts, run: Path, *, begins: bool, tell: Callable[[float], None] = lambda share: None
 ) -> None:
     """Have the recipe compute what it needs before step 1; every rank, in every attempt."""
-    if type(parts.recipe).prepare is Recipe.prepare:
+    if not _prepares(parts.recipe):
         return
     folder, ranks = run / PREPARED, parts.ranks
     folder.mkdir(exist_ok=True)
@@ -405,6 +402,22 @@ def prepare(
         parts.recipe.prepare(parts.model, room)
     reshard(parts.model)
     ranks.agree(0)  # none goes on before all are through
+    _try_objective(parts)
+
+
+def _prepares(recipe: Recipe) -> bool:
+    return type(recipe).prepare is not Recipe.prepare
+
+
+def _try_objective(parts: Parts) -> None:
+    """That of a class of the user's own. Raises ConfigError."""
+    if own_class(parts.config.training.mode) is None:
+        return
+    batch = parts.host_batch(parts.source, parts.rows(0, 0, parts.ranks.rank))
+    with parts.placement.autocast():
+        on_device = batch.to(parts.placement.device)
+        check_objective(parts.recipe, parts.model, parts.forward, on_device)
+    reshard(parts.model)
 
 
 def compiled(model: nn.Module, placement: Placement) -> Forward:

@@ -58,6 +58,7 @@ SWITCHED: dict[str, dict[str, Any]] = {
     "heads narrower than D / H": {"head_dim": 8},
     "rope as in Llama 3.1": {"rope_scaling": RopeScaling("llama3", 8.0, 16, 1.0, 4.0)},
     "yarn, whose rotation is longer than 1": {"rope_scaling": RopeScaling("yarn", 4.0, 16)},
+    "biases of q, k and v": {"model_type": "qwen2"},
     "a window that holds the row": {"model_type": "mistral", "sliding_window": 17},
 }
 UNTIED = LlamaConfig(64, 1, 4, 2, 128, 96, 64, tie_word_embeddings=False)
@@ -107,6 +108,7 @@ def equals_autograd() -> None:
         scores_like_the_plain_model(model, fused) if z_loss else None
     for name, more in SWITCHED.items():
         model, fused, optimizer = made(replace(TINY, **more))
+        uneven_biases(model)
         wanted = plain(model, tokens())
         error = worst(fused_gradients(fused, optimizer, Batch(tokens())), wanted)
         say(f"autograd: {name}", error < 2e-6, error)
@@ -161,6 +163,13 @@ def norms_of_heads() -> None:
         gradients = [n for n in wanted.gradients if n.endswith(("q_norm.weight", "k_norm.weight"))]
         say(f"qk-norm: {name}", error < 2e-6 and len(gradients) == 2 * len(fused.layers), error)
     resumes_to_the_same_bits()
+
+
+def uneven_biases(model: Llama) -> None:
+    source = torch.Generator().manual_seed(9)
+    for name, bias in model.named_parameters():
+        if name.endswith(".bias"):
+            bias.data.add_(0.3 * torch.randn(bias.shape, generator=source))
 
 
 def uneven_head_norms(model: Llama) -> None:

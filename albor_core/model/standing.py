@@ -37,7 +37,8 @@ class StandingMatrix(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         kind = x.device.type
         half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        return _Through.apply(x.to(half), self)  # type: ignore[no-any-return]
+        found: Tensor = _Through.apply(x.to(half), self)  # type: ignore[no-untyped-call]
+        return found
 
 
 class _Through(torch.autograd.Function):
@@ -49,7 +50,7 @@ class _Through(torch.autograd.Function):
         return F.linear(x, matrix.values(x.dtype))
 
     @staticmethod
-    def backward(ctx: object, dy: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: object, dy: Tensor) -> tuple[Tensor, None]:
         return dy @ ctx.matrix.values(dy.dtype), None  # type: ignore[attr-defined]
 
 
@@ -100,7 +101,8 @@ class UnpackedWeight(Weight):
 
     @property
     def value(self) -> Tensor:
-        out = self._room.scratch(*self.shape, self._device)
+        rows, columns = self.shape
+        out = self._room.scratch(rows, columns, self._device)
         begin = 0
         for one in self._parts:
             one.write(out[begin : begin + one.shape[0]])

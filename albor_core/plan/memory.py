@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from albor_core.config.choices import FUSED_OPTIMIZERS
 from albor_core.config.load import Config
 from albor_core.config.microbatches import share_of
+from albor_core.config.recipes.entry import Lots
 from albor_core.config.shape import ModelShape
 from albor_core.plan.facts import PlanFacts
 
@@ -21,43 +22,6 @@ GATE_ROWS = 2
 MUON_BATCH = 1 << 26
 FP8_MULTIPLE = 64
 FP8_CAPABILITY, FUSED_CAPABILITY = (9, 0), (8, 0)  # Hopper; Ampere, the first with bf16
-
-
-@dataclass(frozen=True)
-class Lots:
-    """Numbers of a decoder's parameters by what becomes of them."""
-
-    matrices: int
-    """That are trained."""
-    vectors: int
-    hidden: int
-    """Of the matrices, those that Muon would move."""
-    still_matrices: int = 0
-    """That stand."""
-    still_vectors: int = 0
-    saved: int | None = None
-    """In a checkpoint; None: all that is trained."""
-
-    @classmethod
-    def of_all(cls, shape: ModelShape) -> Lots:
-        """Everything is trained."""
-        vectors = shape.num_hidden_layers * shape.num_block_vector_parameters + shape.hidden_size
-        hidden = shape.num_hidden_layers * shape.num_block_matmul_parameters
-        return cls(shape.num_parameters - vectors, vectors, hidden)
-
-    @property
-    def trained(self) -> int:
-        return self.matrices + self.vectors
-
-    def checkpoint(self, config: Config) -> int:
-        """Bytes: fp32, and the optimizer's state."""
-        return 4 * (self.trained if self.saved is None else self.saved) + self.optimizer(config)
-
-    def optimizer(self, config: Config) -> int:
-        """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone (what NorMuon
-        keeps of each row is not counted).
-        """
-        return 8 * self.trained - 4 * (self.hidden if _has_muon(config) else 0)
 
 
 @dataclass(frozen=True)
@@ -189,17 +153,20 @@ def _dotted(capability: tuple[int, int]) -> str:
     return ".".join(map(str, capability))
 
 
-def memory(config: Config, facts: PlanFacts, lots: Lots | None = None) -> MemoryEstimate:
-    """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `Lots.optimizer`), and what the step
+def memory(
+    config: Config, facts: PlanFacts, lots: Lots | None = None, obstacles: tuple[str, ...] = ()
+) -> MemoryEstimate:
+    """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `optimizer_bytes`), and what the step
     that will run needs beside them; on a GPU 1 GiB for context and workspaces. Ranks on a CPU share
     its memory. An evaluation scores micro-batches without gradients, logits in pieces: the largest
     of it and of a step counts. `lots`: what a recipe trains of the model, if not everything; what
-    stands has no gradient and no state, and in the fused step no fp32 master.
+    stands has no gradient and no state, and in the fused step no fp32 master. `obstacles`: of the
+    recipe, to that step.
     """
     lots = lots or Lots.of_all(config.model.architecture.shape())
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
-    if not fusion_obstacles(config, facts.device, facts.gpu_capability):
+    if not (*obstacles, *fusion_obstacles(config, facts.device, facts.gpu_capability)):
         found = _fused(config, lots)
     else:
         found = _by_autograd(
@@ -207,6 +174,7 @@ def memory(config: Config, facts: PlanFacts, lots: Lots | None = None) -> Memory
         )
     return replace(
         found,
+        weights=found.weights + lots.beside,
         evaluation=found.evaluation if config.data.has_val else 0,
         overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
         capacity=capacity if capacity is None or on_gpu else capacity // ranks,
@@ -272,7 +240,7 @@ def _fused(config: Config, lots: Lots) -> MemoryEstimate:
         gradients=2 * lots.matrices
         + 4 * norms
         + (4 * (lots.matrices + norms) if share.accumulation > 1 else arrived),
-        optimizer=lots.optimizer(config) + (2 * lots.hidden if _has_muon(config) else 0),
+        optimizer=optimizer_bytes(config, lots) + (2 * lots.hidden if _has_muon(config) else 0),
         half_copies=half_copies,
         activations=step,
         start=max(0, in_fp32 - step, beside - step, CHECKED_BYTES - step),
@@ -354,7 +322,8 @@ def _by_autograd(config: Config, lots: Lots, *, is_compiled: bool) -> MemoryEsti
         weights=4 * parameters + gathered,
         gradients=4 * gradients,
         optimizer=-(
-            -lots.optimizer(config) // (ranks if config.training.distributed.is_sharded else 1)
+            -optimizer_bytes(config, lots)
+            // (ranks if config.training.distributed.is_sharded else 1)
         ),
         half_copies=2 * halves,
         activations=activations,
@@ -417,6 +386,13 @@ def _eager_head(config: Config) -> int:
     """
     each = 20 if config.training.stability.z_loss else 12
     return each * config.model.architecture.vocab_size
+
+
+def optimizer_bytes(config: Config, lots: Lots) -> int:
+    """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone (what NorMuon keeps of
+    each row is not counted).
+    """
+    return 8 * lots.trained - 4 * (lots.hidden if _has_muon(config) else 0)
 
 
 def _has_muon(config: Config) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from albor_core.config.load import Config
+from albor_core.config.recipes.registry import settings_of
 from albor_core.data.load.order import Order, SequenceOrder
 from albor_core.data.pack.special_tokens import SpecialIds
 from albor_core.model.groups import group_of
@@ -95,8 +96,8 @@ class Recipe(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """A copy of the config's section `recipe`."""
-        return deepcopy(self.config.recipe)
+        """A copy of the config's section `recipe`, with the defaults of a recipe of Albor."""
+        return deepcopy(settings_of(self.config.training.mode, self.config.recipe))
 
     @abstractmethod
     def sources(self) -> tuple[Source, Source | None]:

@@ -136,5 +136,5 @@ def _hash_of(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         hasher.update(f"{name} {tensor.dtype} {[*tensor.shape]}".encode())
-        hasher.update(memoryview(tensor.flatten().view(torch.uint8).numpy()))
+        hasher.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
     return f"{ALGO}:{hasher.hexdigest()}"

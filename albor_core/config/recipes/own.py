@@ -53,12 +53,6 @@ def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
     if training and training.seq_len_ramp:
         what = f"only causal_lm cuts its sequences, and training.mode is {training.mode}"
         yield Problem("training.seq_len_ramp", what, "leave it out")
-    if training and training.stability.z_loss:
-        what = f"only causal_lm reads it, and training.mode is {training.mode}"
-        hint = (
-            "leave it out: the class says its own loss (`head_loss` of one that extends CausalLM)"
-        )
-        yield Problem("training.stability.z_loss", what, hint)
     yield from _odd_numbers(sections.get("recipe") or {}, "recipe")
 
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from albor_core.kernels.ops import cross_entropy
 
 IGNORED = cross_entropy.IGNORED  # label of a position that is not trained on, as in transformers
-SCORED_BYTES = 1 << 28  # logits and what is made of them at one time, where nothing is trained
 
 Scored = tuple[Tensor, Mapping[str, Tensor]]
 """The mean over what counts, fp32 (), and the means that are logged beside it."""
@@ -57,15 +56,15 @@ def shifted(labels: Tensor) -> Tensor:
     return F.pad(labels[:, 1:], (0, 1), value=IGNORED).flatten()
 
 
-def mean_nats(h: Tensor, head: Tensor, targets: Tensor, *, in_pieces: bool = True) -> Tensor:
+def mean_nats(h: Tensor, head: Tensor, targets: Tensor, piece_bytes: int | None) -> Tensor:
     """Mean cross-entropy of targets (N,) after hidden states h (B, T, D), fp32; IGNORED ones do not
-    count, and it is 0 when none counts. Without gradients it may be added up piece by piece: of
-    logits and what is made of them there are at most SCORED_BYTES.
+    count, and it is 0 when none counts. Without gradients it is added up piece by piece, if
+    `piece_bytes` says how much logits may take with what is made of them.
     """
-    if torch.is_grad_enabled() or not in_pieces:
+    if torch.is_grad_enabled() or piece_bytes is None:
         return next_token_loss(F.linear(h, head).float().flatten(0, 1), targets)
     weight, flat = head.to(h.dtype), h.flatten(0, 1)
-    rows = max(1, SCORED_BYTES // (8 * len(weight)))  # the logits in fp32 and their log-softmax
+    rows = max(1, piece_bytes // (8 * len(weight)))  # the logits in fp32 and their log-softmax
     total = torch.zeros((), dtype=torch.float64, device=h.device)
     pieces = zip(flat.split(rows), targets.split(rows), strict=True)  # type: ignore[no-untyped-call]
     for piece, labels in pieces:

@@ -28,10 +28,10 @@ from albor_core.config.hf_config import hf_config
 from albor_core.config.shape import ModelShape, RopeScaling
 from albor_core.kernels.ops.rms_norm import rms_norm
 from albor_core.model.head import IGNORED as IGNORED
-from albor_core.model.head import SCORED_BYTES as SCORED_BYTES
 from albor_core.model.head import mean_nats
 from albor_core.model.head import shifted as shifted
 
+SCORED_BYTES = 1 << 28  # logits and what is made of them at one time, where nothing is trained
 EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
 HALF_JITTER = 1 / 256  # of what writes alike: less than a first step, and no rounding's luck
 BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, all matrices at scale 1
@@ -418,7 +418,8 @@ class Llama(nn.Module):
             return None, score(h, self.head_weight)
         if labels is None:
             return self.logits(h), None
-        return None, mean_nats(h, self.head_weight, shifted(labels), in_pieces=not self.training)
+        pieces = None if self.training else SCORED_BYTES
+        return None, mean_nats(h, self.head_weight, shifted(labels), pieces)
 
 
 def init_std(config: LlamaConfig) -> dict[str, float]:

@@ -304,14 +304,11 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement, lots: Trainable | N
     """Why the step of written-out kernels is no candidate here, or "". On a GPU it checks each of
     its kernels against fp64 first: seconds.
     """
-    config = recipe.config
-    if recipe.head is None:
+    config, is_fp8 = recipe.config, placement.precision == "fp8"
+    if recipe.head is None or (lots is not None and recipe.decoder(lots.model) is None):
         return f"{config.training.mode} has no form of it"
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]
-    is_fp8 = placement.precision == "fp8"
-    if lots is not None and recipe.decoder(lots.model) is None:
-        return f"{config.training.mode} has no form of it"
     if lots is not None and (found := misfit(lots.model)):
         return found
     if lots is not None and is_fp8 and lots.frozen:
@@ -321,13 +318,19 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement, lots: Trainable | N
     for op in (*OPS, *normed, *update, *(("fp8",) if is_fp8 else ())):
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
             return f"{op}: {reason}"
+    return _mask_obstacle(config, placement)
+
+
+def _mask_obstacle(config: Config, placement: Placement) -> str:
+    """Of attention that does not see all before it."""
     window = config.model.architecture.shape().window(config.data.seq_len)
-    if config.data.document_mask or window is not None:
-        if not takes_hoppers(placement.device):
-            asks = "sliding_window" if window is not None else "data.document_mask"
-            return f"{asks} needs a Hopper GPU or a later one"
-        if reason := dispatch.rejection(documents.OP, placement.device, torch.bfloat16):
-            return f"{documents.OP.name}: {reason}"
+    if not config.data.document_mask and window is None:
+        return ""
+    if not takes_hoppers(placement.device):
+        asks = "sliding_window" if window is not None else "data.document_mask"
+        return f"{asks} needs a Hopper GPU or a later one"
+    if reason := dispatch.rejection(documents.OP, placement.device, torch.bfloat16):
+        return f"{documents.OP.name}: {reason}"
     return ""
 
 

@@ -88,7 +88,7 @@ def _settings_problems(entry: RecipeEntry, said: Mapping[str, Any]) -> Iterator[
             field = ".".join(map(str, ("recipe", *one["loc"])))
             if one["type"] == "extra_forbidden":
                 names = ", ".join(entry.settings.model_fields)
-                yield Problem(field, f"is no field of {entry.name}", f"it has {names}")
+                yield Problem(field, f"is not a field of {entry.name}", f"it has {names}")
             else:
                 yield Problem(field, one["msg"][:1].lower() + one["msg"][1:])
 

@@ -22,7 +22,7 @@ model: {architecture: {hidden_size: 64, num_hidden_layers: 2, num_attention_head
   num_key_value_heads: 2, intermediate_size: 128, vocab_size: 96, max_position_embeddings: 64}}
 data: {train: x, val: x, batch_size: 2, seq_len: 64}
 optimizer: {lr: 0.01}
-training: {max_steps: 5, output_dir: out}
+training: {max_steps: 5, output_dir: out, mixed_precision: bf16}
 """
 
 
@@ -56,7 +56,7 @@ def test_settings_of_a_recipe_are_typed_and_have_their_defaults(typed):
         for said in ({"smothing": 0.3}, {"smoothing": 2.0})
         for problem in registry.recipe_problems("causal_lm", {"recipe": said})
     }
-    assert found["recipe.smothing"] == "is no field of causal_lm"
+    assert found["recipe.smothing"] == "is not a field of causal_lm"
     assert "less than" in found["recipe.smoothing"]
 
 
@@ -83,8 +83,12 @@ def test_what_stands_costs_the_bytes_that_it_takes():
     plan = memory(config, facts, Lots.of_vectors(shape))
     whole = memory(config, facts)
     assert plan.step == whole.step == "fused"
-    assert plan.weights == flat.still.master.nbytes + flat.vectors.master.nbytes
-    assert plan.gradients == flat.vectors.gradient.nbytes
+    still, vectors = (  # what lies between them is alignment
+        sum(shape.numel() for _, shape in segment.places.values())
+        for segment in (flat.still, flat.vectors)
+    )
+    assert plan.weights == 2 * still + 4 * vectors
+    assert plan.gradients == 4 * vectors
     state = {name: t for name, t in optimizer.tensors().items() if not name.startswith("step.")}
     assert plan.optimizer == sum(tensor.nbytes for tensor in state.values())
     assert plan.half_copies == 0

@@ -61,9 +61,10 @@ $(PEERS)/bin/python:
 	$(PYTHON) -m venv $(PEERS)
 	$@ -m pip install --quiet --disable-pip-version-check --requirement tests/core/integrations/peers/requirements.txt
 
-peers: $(STAMP) $(PEERS)/bin/python  ## 200 random histories by each other tracker's own library, imported and checked: some minutes
+peers: $(STAMP) $(PEERS)/bin/python  ## 200 random histories by each other tracker's own library, imported, checked and compared: some minutes
 	rm -rf $(PEERS)/written
 	$(PEERS)/bin/python tests/core/integrations/peers/write_all.py $(PEERS)/written --count 200
+	$(PEERS)/bin/python tests/core/integrations/peers/write_all.py $(PEERS)/written --count 200 --alike
 	ALBOR_PEERS=$(CURDIR)/$(PEERS)/written $(BIN)/python -m pytest -n 0 tests/core/integrations/test_peers.py
 
 ui: $(STAMP)     ## the cockpit on a simulated live run

@@ -66,6 +66,12 @@ def _runs_in_palette() -> type[Provider]:
     return RunsProvider
 
 
+def _places_in_palette() -> type[Provider]:
+    from albor_tui.palette import PlacesProvider
+
+    return PlacesProvider
+
+
 class AlborApp(App[None]):
     """Shows what `source` knows. Given a run, it starts on that run's screen, on `tab` of it.
 
@@ -77,7 +83,11 @@ class AlborApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (116, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall"), (42, "-high")]
-    COMMANDS = {_actions_in_palette, _runs_in_palette}  # not Textual's, which reads markup
+    COMMANDS = {
+        _actions_in_palette,
+        _places_in_palette,
+        _runs_in_palette,
+    }  # not Textual's, which reads markup
     BINDINGS = [
         Binding("t", "theme", "Theme", show=False, tooltip="Next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This list"),

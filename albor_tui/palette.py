@@ -16,6 +16,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.fuzzy import Matcher
 
+from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import RunView
 from albor_core.run.values.clean import clean
 from albor_tui.model.source import HasSource
@@ -42,6 +43,25 @@ class ActionsProvider(Provider):
 
     def _commands(self) -> Iterable[SystemCommand]:
         return self.app.get_system_commands(self.screen)
+
+
+class PlacesProvider(Provider):
+    """Finds the tabs and the metrics of the run that is shown."""
+
+    async def search(self, query: str) -> Hits:
+        from albor_tui.screens.run import RunScreen
+
+        screen, matcher, found = self.screen, self.matcher(query), 0
+        if not isinstance(screen, RunScreen):
+            return
+        for title, about, act in screen.places():
+            score = matcher.match(title)
+            if score > 0:
+                shown = _highlighted(matcher, title)
+                yield Hit(score, shown, act, text=title, help=_plain(about))
+                found += 1
+                if found == _MOST:
+                    return
 
 
 class RunsProvider(Provider):
@@ -97,7 +117,7 @@ def _title(view: RunView) -> str:
 
 
 def _about(view: RunView) -> str:
-    return f"{view.status}   {clean(view.experiment, limit=_CHARS)}   {view.id}"
+    return f"{shown_word(view.status)}   {clean(view.experiment, limit=_CHARS)}   {view.id}"
 
 
 def _plain(text: str) -> Any:

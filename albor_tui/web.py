@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import shlex
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -37,6 +39,11 @@ _MAX_FORM_BYTES = 4096
 MAX_COLUMNS, MAX_ROWS = 500, 200  # of a page: each cell costs the cockpit memory
 MAX_COCKPITS = 8  # at once
 _STOP_S = 5.0
+_TERM_S = 1.0
+_NONSENSE = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RecursionError,
+    RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 _PARENT = "ALBOR_WEB_SERVER"  # main.py looks for it
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
@@ -91,11 +98,13 @@ def serve(
             await super().set_terminal_size(*bounded(width, height))
 
         async def stop(self) -> None:
+            # a page that is gone can be told nothing, and its cockpit may not have begun to listen
             try:
-                await asyncio.wait_for(super().stop(), _STOP_S)
-            except TimeoutError:
-                if self._process is not None and self._process.returncode is None:
-                    self._process.kill()
+                with suppress(TimeoutError, ConnectionError, RuntimeError):
+                    await asyncio.wait_for(super().stop(), _STOP_S)
+            finally:
+                self._task = None
+                await end_process(self._process)
 
     class GuardedServer(module.Server):
         """textual-serve with our doorkeeper before every route."""
@@ -134,8 +143,15 @@ def serve(
             print(f"albor-tui: {self.public_url} ({how}); Ctrl-C ends it", file=sys.stderr)  # noqa: T201
             guard.announce()
 
+        async def _process_messages(self, websocket: Any, app_service: Any) -> None:
+            with suppress(*_NONSENSE):  # what a page sends may be anything: its cockpit ends
+                await super()._process_messages(websocket, app_service)
+
         def initialize_logging(self) -> None:
-            """No access log: it would be one more place for what is private."""
+            """No access log: it would be one more place for what is private. What is no request is
+            answered, and no news on the terminal that serves.
+            """
+            logging.getLogger("aiohttp.server").addFilter(is_news)
 
     module.AppService = BoundedService  # type: ignore[attr-defined]  # it makes one for each page
     # exec: the cockpit is our child, not that of the shell which textual-serve starts it by
@@ -143,6 +159,29 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     GuardedServer(command, host, port, "albor", f"http://{shown}:{port}").serve()
     return 0
+
+
+async def end_process(process: asyncio.subprocess.Process | None) -> None:
+    """Have a cockpit gone when this returns: whoever counts pages counts processes then."""
+    if process is None or process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _TERM_S)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+    await process.wait()
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of aiohttp's log tells more than that somebody sent no HTTP, or went."""
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ConnectionError)
 
 
 def bounded(width: Any, height: Any) -> tuple[int, int]:

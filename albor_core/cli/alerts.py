@@ -153,14 +153,25 @@ def rules(run: str, as_json: bool) -> int:
     type=click.Path(dir_okay=False),
     help="Test the rules of a config file.",
 )
+@click.option(
+    "--expect",
+    type=click.Choice(("none", "fires")),
+    help="Exit with 1 unless no rule fires, or unless each one does.",
+)
 @json_option
 def test(
-    run: str, conditions: tuple[str, ...], action: str, rules_of: str | None, as_json: bool
+    run: str,
+    conditions: tuple[str, ...],
+    action: str,
+    rules_of: str | None,
+    expect: str | None,
+    as_json: bool,
 ) -> int:
     """Test rules against the history of RUN; no alert is raised.
 
     Without a CONDITION (for example "loss > 3") the run's own rules are tested; those that cannot
-    be used are said, and the exit code is then 2.
+    be used are said, and the exit code is then 2. With --expect a rule that found no value to
+    compare is not as expected either way: nothing was tested.
     """
     from albor_core.feed.archive import rule_replay
 
@@ -175,15 +186,20 @@ def test(
     else:
         wanted, problems = rule_replay.rules_of(found)
     played = rule_replay.replay_rules(found, wanted)
+    fires = expect == "fires"
+    missed = [] if expect is None else rule_replay.unexpected(found, played, fires=fires)
+    code = _BAD_RULES if problems else int(bool(missed))
     if as_json:
         listed = [one.to_json() for one in played]
         document = {"run": found.id, "rules": listed, "problems": problems}
-        emit({"schema": "albor.alerts.test/1", **document})
-        return _BAD_RULES if problems else 0
+        asked = {"expect": expect, "as_expected": None if expect is None else not code}
+        emit({"schema": "albor.alerts.test/1", **document, **asked, "unexpected": missed})
+        return code
     if not played:
         if not problems:
             print_note(f"{found.id}: no rules; try: albor alerts test {found.id} 'loss > 3'")
-        return _say_bad_rules(problems)
+        _say_bad_rules(problems)
+        return code
     cells = [
         (
             str(one.rule.condition),
@@ -199,7 +215,10 @@ def test(
     ]
     heads = ("condition", "action", "points", "alerts", "at steps", "over at")
     print_line(table(heads, cells, right="points alerts"))
-    return _say_bad_rules(problems)
+    for line in missed:
+        print_note(f"not as expected: {clean(line)}")
+    _say_bad_rules(problems)
+    return code
 
 
 def _say_bad_rules(problems: Sequence[str]) -> int:

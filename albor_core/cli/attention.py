@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OPEN = 4
 """Exit code while something is neither seen nor muted."""
 _POLL_S = 1.0
+_LATE_S, _AGAIN_S = 10.0, 0.2  # at most, and between two looks, for runs that ended just now
 _MOST_S = 366 * 86400.0
 
 
@@ -53,11 +54,12 @@ def ls(runs: tuple[str, ...], everything: bool, evidence: bool, watch: bool, as_
     """List what needs you, the worst first, of all runs or of each RUN.
 
     With --watch and --json the list is followed by one albor.attention.change/1 document per
-    change, on a line of its own. Exits with 4 while something is neither seen nor muted, 0
-    otherwise.
+    change, on a line of its own. What runs that ended a moment ago tell is waited for, at most ten
+    seconds; "being_read" has those that are not through then. Exits with 4 while something is
+    neither seen nor muted, 0 otherwise.
     """
     look = _looker(runs)
-    found = look()
+    found = look(_LATE_S)
     proofs = _evidence(found, everything=everything) if evidence else {}
     if as_json:
         emit(document(found, proofs))
@@ -124,6 +126,7 @@ def document(found: AttentionList, proofs: Mapping[str, Sequence[str]]) -> dict[
         "fine": list(found.fine),
         "not_watched": list(found.not_watched),
         "tells_only": list(found.tells_only),
+        "being_read": list(found.being_read),
         "since_last_looked": plain(found.since_last_looked),
         "problem": found.problem,
         "items": [
@@ -133,8 +136,10 @@ def document(found: AttentionList, proofs: Mapping[str, Sequence[str]]) -> dict[
     }
 
 
-def _looker(references: Sequence[str]) -> Callable[[], AttentionList]:
-    """What gives the list, again and again: of all runs, or of those that are named."""
+def _looker(references: Sequence[str]) -> Callable[[float], AttentionList]:
+    """What gives the list, again and again: of all runs, or of those that are named. It waits as
+    many seconds as it is given for runs that are still being read.
+    """
     from albor_core.feed.attention.derive import narrowed
     from albor_core.feed.attention.watch import AttentionFeed
     from albor_core.feed.runs.watch import RunsFeed
@@ -148,10 +153,17 @@ def _looker(references: Sequence[str]) -> Callable[[], AttentionList]:
     wanted = frozenset(run.id for run in chosen)
     watch = AttentionFeed(look_s=0.0)
 
-    def look() -> AttentionList:
+    def is_waited_for(found: AttentionList) -> bool:
+        return bool(wanted.intersection(found.being_read) if wanted else found.being_read)
+
+    def look(wait_s: float) -> AttentionList:
+        until = time.monotonic() + wait_s
         view = feed.poll(wanted=wanted)
         found = watch.look(view, feed.store)
-        while not found.is_complete:
+        while not found.is_complete or (is_waited_for(found) and time.monotonic() < until):
+            if found.is_complete:
+                time.sleep(_AGAIN_S)
+                feed.store.refresh()
             view = feed.poll(wanted=wanted)
             found = watch.look(view, feed.store)
         if missing := wanted - {row.id for row in view.rows}:
@@ -169,13 +181,19 @@ def _looker(references: Sequence[str]) -> Callable[[], AttentionList]:
 def _chosen(entry: str) -> tuple[AttentionItem, ...]:
     """The open entries that are meant. Raises NotFoundError."""
     if "/" in entry and folder_of(entry) is None:
-        found = tuple(item for item in _looker(())().items if item.id == entry)
+        found = tuple(item for item in _looker(())(_LATE_S).items if item.id == entry)
         if not found:
             raise NotFoundError(
                 f"cannot find an entry {entry!r} of attention", hint="albor attention --all"
             )
         return found
-    return _looker((entry,))().open
+    try:
+        return _looker((entry,))(_LATE_S).open
+    except NotFoundError:  # its folder may be gone: the list has it all the same
+        found = tuple(item for item in _looker(())(_LATE_S).open if item.run_id == entry)
+        if not found:
+            raise
+        return found
 
 
 def _say_done(
@@ -226,6 +244,9 @@ def _lines(
         yield f"not watched: {_some(found.not_watched)}"
     if found.tells_only:
         yield f"tells only, nothing can act: {_some(found.tells_only)}"
+    if found.being_read:
+        yield f"ended just now and not read to the end: {_some(found.being_read)}"
+        yield "  next: the same again in a moment"
     if sentence := found.since_last_looked.sentence:
         ago = age(time.time() - (found.since_last_looked.wall or 0.0))
         yield clean(f"since you last looked, {ago} ago: {sentence}")
@@ -235,7 +256,7 @@ def _lines(
 
 def _head(found: AttentionList) -> str:
     count = len(found.open)
-    if not count and (found.problem or not found.is_complete):
+    if not count and (found.problem or found.being_read or not found.is_complete):
         return "nothing that could be read needs you"
     if not count:
         if found.is_quiet and found.fine:
@@ -261,7 +282,7 @@ def _item_lines(item: AttentionItem) -> Iterator[str]:
     if not seen and item.muted_until is not None:
         seen = f"muted for {duration(item.muted_until - time.time())}"
     told = (("cost", item.cost), ("likely", item.cause), ("next", item.command), ("", seen))
-    for head, text in (*told, ("entry", item.id)):
+    for head, text in (*told, ("entry", item.id) if seen else ("once seen", item.ack)):
         if text:
             yield clean(f"    {head + ': ' if head else ''}{text}")
 
@@ -271,12 +292,12 @@ def _some(runs: Sequence[str]) -> str:
     return f"{names} and {len(runs) - 5} more" if len(runs) > 5 else names
 
 
-def _follow(look: Callable[[], AttentionList], found: AttentionList, *, as_json: bool) -> None:
+def _follow(look: Callable[[float], AttentionList], found: AttentionList, *, as_json: bool) -> None:
     """Print what comes and goes until it is ended."""
     before = {item.id: item for item in found.open}
     while True:
         time.sleep(_POLL_S)
-        now = {item.id: item for item in look().open}
+        now = {item.id: item for item in look(0.0).open}
         for change, item in _changes(before, now):
             if as_json:
                 emit(

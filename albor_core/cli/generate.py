@@ -18,12 +18,13 @@ from albor_core.run.errors import AlborError, UsageError
 if TYPE_CHECKING:
     import torch
 
-    from albor_core.model.generate.text_model import TextModel, WrittenText
+    from albor_core.model.generate.infill import Order
+    from albor_core.model.generate.text_model import WrittenText
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
-_MAX_PROMPT_BYTES = 16 << 20
+_MAX_TEXT_BYTES = 16 << 20
 _EXAMPLE = 'albor generate DIR "def fibonacci(n):"'
 
 
@@ -65,6 +66,10 @@ def place_options(command: F) -> F:
               help="End before TEXT; may be given several times.")  # fmt: skip
 @click.option("--bos", is_flag=True,
               help="Put the token that begins a text before the prompt.")  # fmt: skip
+@click.option("--suffix", metavar="TEXT",
+              help="Write what stands between PROMPT and TEXT.")  # fmt: skip
+@click.option("--order", type=click.Choice(("psm", "spm")),
+              help="Let the model read PROMPT first (psm, the default) or --suffix.")  # fmt: skip
 @click.option("--tokenizer", metavar="FILE", type=click.Path(path_type=Path),
               help="Use this tokenizer, not the one beside the weights.")  # fmt: skip
 @place_options
@@ -76,6 +81,8 @@ def generate(
     number: int,
     stops: tuple[str, ...],
     bos: bool,
+    suffix: str | None,
+    order: Order | None,
     tokenizer: Path | None,
     seed: int,
     device: str,
@@ -87,13 +94,17 @@ def generate(
 
     Without PROMPT it is read from stdin. A text ends where the model says so, at --stop, after
     --max-new-tokens or at the end of the context. The same words give the same text again, on the
-    same device and --dtype.
+    same device and --dtype. With --suffix a hole is filled: the tokenizer's own sentinels mark it,
+    and any special token ends it.
     """
+    if order is not None and suffix is None:
+        raise UsageError("--order without --suffix", hint="name what stands after the hole")
     from albor_core.model.generate.sampling import Sampling
 
     samplings = [Sampling(seed=seed + i, **how) for i in range(number)]
     given = _prompt(prompt, prompt_file)
     from albor_core.cli.model.folder import load_newest
+    from albor_core.model.generate.infill import infill_ends
     from albor_core.model.generate.text_model import load_text_model
 
     where = place_of(device, dtype)
@@ -102,16 +113,24 @@ def generate(
         path, model = load_newest(folder, lambda at: load_text_model(
             at, device=where[0], dtype=where[1], tokenizer=tokenizer))  # fmt: skip
         model = replace(model, begins=bos)
+        asked: str | list[int] = given
+        if suffix is not None:
+            asked = model.infill(given, suffix, order or "psm")
+            ends = infill_ends(model.tokenizer, model.place)
+            samplings = [replace(one, stop_ids=ends) for one in samplings]
         loaded = time.perf_counter()
         streams = not as_json and number == 1
         written = model.write(
-            [given] * number, samplings, stops=stops, on_text=_show if streams else None
+            [asked] * number, samplings, stops=stops, on_text=_show if streams else None
         )
     took = time.perf_counter() - loaded
     if as_json:
         about = {"model": str(path), "device": where[0].type, "dtype": dtype_name(where[1])}
-        told = {**about, "prompt": given, "bos": bos, **how, "stops": [*stops]}
-        emit(_document(told, model, written, seed, loaded - began, took))
+        read = model.encode(asked) if isinstance(asked, str) else asked
+        hole = {"suffix": suffix, "order": None if suffix is None else order or "psm"}
+        told = {**about, "prompt": given, **hole, "bos": bos, **how, "stops": [*stops]}
+        told["prompt_tokens"] = len(read)
+        emit(_document(told, written, seed, loaded - began, took))
         return
     for at, one in enumerate(written):
         if not streams:
@@ -135,7 +154,6 @@ def clean_text(text: str) -> str:
 
 def _document(
     told: dict[str, Any],
-    model: TextModel,
     written: list[WrittenText],
     seed: int,
     load_s: float,
@@ -145,7 +163,6 @@ def _document(
     return {
         "schema": "albor.generate/1",
         **told,
-        "prompt_tokens": len(model.encode(told["prompt"])),
         "completions": [
             {"seed": seed + at, "text": one.text, "ids": [*one.ids], "finish": one.finish}
             for at, one in enumerate(written)
@@ -162,29 +179,36 @@ def _prompt(prompt: str | None, file: str | None) -> str:
         raise UsageError("a prompt and --prompt-file", hint="give one of the two")
     if prompt is not None:
         return prompt
-    if file in (None, "-") and sys.stdin is None:  # closed by the caller
-        raise UsageError("no prompt: none is given, and stdin is closed", hint=_EXAMPLE)
-    if file is None and sys.stdin.isatty():
+    if file is None and sys.stdin is not None and sys.stdin.isatty():
         raise UsageError("no prompt: none is given, and stdin is a terminal", hint=_EXAMPLE)
-    name = "stdin" if file in (None, "-") else str(file)
+    return read_text(file or "-", "prompt", hint=_EXAMPLE).removesuffix("\n")
+
+
+def read_text(file: str, what: str, *, hint: str) -> str:
+    """What a file, or stdin by the name `-`, holds. Raises UsageError, AlborError; `what` and
+    `hint` are for their words.
+    """
+    name = "stdin" if file == "-" else file
+    if name == "stdin" and sys.stdin is None:  # closed by the caller
+        raise UsageError(f"no {what}: none is given, and stdin is closed", hint=hint)
     try:
         if name == "stdin":
-            raw = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
+            raw = sys.stdin.buffer.read(_MAX_TEXT_BYTES + 1)
         else:
             with Path(name).open("rb") as opened:
-                raw = opened.read(_MAX_PROMPT_BYTES + 1)
+                raw = opened.read(_MAX_TEXT_BYTES + 1)
     except OSError as error:
         raise AlborError(
-            f"cannot read the prompt from {name!r}: {error.strerror}", hint="name another file"
+            f"cannot read the {what} from {name!r}: {error.strerror}", hint="name another file"
         ) from error
-    if len(raw) > _MAX_PROMPT_BYTES:
-        hint = f"use at most {_MAX_PROMPT_BYTES >> 20} MiB"
-        raise UsageError(f"cannot take the prompt from {name!r}: it is too long", hint=hint)
+    if len(raw) > _MAX_TEXT_BYTES:
+        hint = f"use at most {_MAX_TEXT_BYTES >> 20} MiB"
+        raise UsageError(f"cannot take the {what} from {name!r}: it is too long", hint=hint)
     try:
-        return raw.decode().removesuffix("\n")
+        return raw.decode()
     except UnicodeDecodeError as error:
-        what = f"cannot take the prompt from {name!r}: byte {error.start:,} is not UTF-8"
-        raise UsageError(what, hint="convert it to UTF-8") from error
+        wrong = f"cannot take the {what} from {name!r}: byte {error.start:,} is not UTF-8"
+        raise UsageError(wrong, hint="convert it to UTF-8") from error
 
 
 def place_of(device: str, dtype: str) -> tuple[torch.device, torch.dtype]:

@@ -15,7 +15,10 @@ from albor_core.cli.common.time_span import MOMENT
 from albor_core.feed.archive.log_file import LogFile, LogShelf, offset_since
 from albor_core.feed.run.tail import LogFollower
 from albor_core.run.errors import NotFoundError
+from albor_core.run.exit import read_exit
 from albor_core.run.rundir import RunDir
+from albor_core.run.values.lenient import whole_of
+from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
 
 _POLL_S = 0.2
@@ -64,6 +67,7 @@ def logs(
     end = files[-1].num_bytes if files else 0  # it may grow while its lines are shown
     for file, line in _lines(files, tail, since):
         _show(line, shown[id(file)].attempt, as_json)
+    _tell_lost(run, newest)
     if follow:
         rest = LogFollower(run.logs if attempt is None else run.log(attempt), is_whole=True)
         if files:
@@ -80,6 +84,14 @@ def _tell_of_others(run: RunDir, shown: int, others: list[int]) -> None:
         f"attempt {shown} of {max(shown, *others)}; the others ({earlier}{told}):"
         f" albor logs {run.id} --attempt N"
     )
+
+
+def _tell_lost(run: RunDir, attempt: int) -> None:
+    """That the log lacks some of what was printed, by the program's last words."""
+    words = read_exit(run) or {}
+    lost = whole_of(words.get("console_bytes_lost"))
+    if lost and words.get("attempt") == attempt:
+        print_note(f"{counted(lost, 'byte')} that {run.id} printed are not in this log")
 
 
 def _without(run: RunDir, attempt: int | None) -> NotFoundError:

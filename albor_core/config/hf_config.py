@@ -8,7 +8,7 @@ alone. Pure; documents in, values out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from albor_core.config.shape import (
@@ -70,6 +70,17 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 """Settings that this decoder has not, and what they are where they change nothing."""
 
 
+_UNREAD = {"qwen2": ("attention_bias",)}
+"""What transformers does not read in a family: its q, k and v have biases anyhow."""
+
+
+def _odd_settings(about: Mapping[str, Any], unread: Collection[str]) -> Iterator[tuple[str, str]]:
+    for name, neutral in _NEUTRAL.items():
+        value = None if name in unread else about.get(name)
+        if value is not None and value not in neutral:
+            yield f"{name} {_told(value)} is not built", _OTHER
+
+
 def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(what is not built, what to do) for each; nothing where the decoder computes what `about`
     does.
@@ -92,10 +103,7 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     act = about.get("hidden_act", about.get("hidden_activation"))
     if act not in (None, "silu", "swish"):
         yield f"hidden_act {_told(act)} is not built", f"only silu is: {_OTHER}"
-    for name, neutral in _NEUTRAL.items():
-        value = about.get(name)
-        if value is not None and value not in neutral:
-            yield f"{name} {_told(value)} is not built", _OTHER
+    yield from _odd_settings(about, _UNREAD.get(str(family), ()))
 
 
 def _rope_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from albor_core.config.load import Config, limits
 from albor_core.config.recipes.causal_lm import SHORTEST
 from albor_core.config.recipes.own import CLASS
 from albor_core.config.recipes.registry import entries
-from albor_core.config.sections import ArchitectureConfig, Section
+from albor_core.config.sections import BIASES_OFF, BIASES_ON, ArchitectureConfig, Section
 from albor_core.run.values.numbers import WRITTEN
 
 _BOUNDS = {
@@ -104,8 +104,9 @@ def _allow_other_names(shape: dict[str, Any]) -> dict[str, Any]:
     for alias, name in ArchitectureConfig.ALIASES.items():
         fields[alias] = {**fields[name], "description": f"The same as {name}."}
         required.remove(name)
-    for name in ArchitectureConfig.ABSENT:
-        fields[name] = {"enum": [False, None, "false", "no", "off"]}
+    for name in ArchitectureConfig.BIASES:
+        on = () if name == "mlp_bias" else BIASES_ON
+        fields[name] = {"enum": [None, *BIASES_OFF, *on]}
     return {
         "required": required,
         "allOf": [

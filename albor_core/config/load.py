@@ -574,7 +574,7 @@ def _is_field(path: KeyPath) -> bool:
         return len(path) > 1
     section = _section_at(path[:-1])
     if section is not None:
-        return path[-1] in section.model_fields or path[-1] in getattr(section, "ABSENT", ())
+        return path[-1] in section.model_fields or path[-1] in getattr(section, "BIASES", ())
     parent = _section_at(path[:-2]) if len(path) > 1 else None
     field = None if parent is None else parent.model_fields.get(str(path[-2]))
     return field is not None and str(field.annotation).startswith("dict")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -209,11 +209,15 @@ class RopeScalingConfig(Section):
         return RopeScaling(**self.model_dump())
 
 
+BIASES_ON: Final = (True, "true", "yes", "on")
+BIASES_OFF: Final = (False, "false", "no", "off")
+
+
 class ArchitectureConfig(Section):
     """Shape of a decoder; names are those of transformers' configs. num_layers, num_heads,
     num_kv_heads and max_seq_length are read as well. What it leaves out comes from the config.json
-    in model.path, if that names weights. There are no biases but those of qwen2: use_bias,
-    attention_bias and mlp_bias may say false."""
+    in model.path, if that names weights. There are no biases but those of qwen2 on q, k and v:
+    use_bias or attention_bias true says so there; elsewhere, as mlp_bias, they may say false."""
 
     ALIASES: ClassVar[Mapping[str, str]] = {
         "num_layers": "num_hidden_layers",
@@ -221,7 +225,7 @@ class ArchitectureConfig(Section):
         "num_kv_heads": "num_key_value_heads",
         "max_seq_length": "max_position_embeddings",
     }
-    ABSENT: ClassVar[tuple[str, ...]] = ("use_bias", "attention_bias", "mlp_bias")
+    BIASES: ClassVar[tuple[str, ...]] = ("use_bias", "attention_bias", "mlp_bias")
 
     hidden_size: Count
     """Width of the residual stream."""
@@ -270,10 +274,8 @@ class ArchitectureConfig(Section):
             if found.setdefault(name, said) != said:
                 message = f"is {said}, but {name} is {found[name]}"
                 wrong.append(Problem(alias, message, "they are the same setting: keep one"))
-        for name in cls.ABSENT:
-            if found.pop(name, False) not in (False, None, "false", "no", "off"):
-                hint = "leave it out, or say false"
-                wrong.append(Problem(name, "must be false: this decoder has no biases", hint))
+        for name in cls.BIASES:
+            wrong += _untrue_bias(name, found.pop(name, None), found.get("model_type"))
         if wrong:
             raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": tuple(wrong)})
         return found
@@ -318,6 +320,25 @@ class InitializationConfig(Section):
             if getattr(self, field) is not None:
                 message = "is given, and a mirrored start has embedding and head of its own"
                 yield Problem(field, message, "set model.initialization.mirrored to false")
+
+
+def _untrue_bias(name: str, said: object, family: object) -> Iterator[Problem]:
+    """A config's word on biases that is not so in its family: qwen2 has them on q, k and v."""
+    if said is None:
+        return
+    has, is_on = family == "qwen2", said not in BIASES_OFF
+    if is_on and said not in BIASES_ON:
+        yield Problem(name, f"must be true or false, is {said!r}", "leave it out")
+    elif name == "mlp_bias":
+        if is_on:
+            what = "must be false: no family here has biases in its feed-forward layers"
+            yield Problem(name, what, "leave it out, or say false")
+    elif is_on and not has:
+        what = f"must be false: a {family or 'llama'} has no biases here"
+        yield Problem(name, what, "model_type: qwen2 has them on q, k and v; or say false")
+    elif has and not is_on:
+        what = "must be true: qwen2 has biases on q, k and v"
+        yield Problem(name, what, "leave it out, or choose model_type: llama, which has none")
 
 
 def _unread(folder: Path, about: Mapping[str, Any] | None) -> tuple[Problem, ...]:
@@ -506,7 +527,7 @@ class DataConfig(Section):
     are joined and cut into rows anew, so that no two epochs have the same neighbours and cuts. For
     shards of `concat`; looks through all tokens at the start. Validation is as packed."""
     input_column: str = "input_ids"
-    """Column of the shards that holds the token ids."""
+    """Column of the shards that holds the token ids; without one called so, `token_ids`."""
     document_mask: bool = False
     """Whether training keeps the documents of a row apart: a token sees those of its own document
     alone, and what follows the end of one is not scored. Documents are told apart by the token

@@ -160,7 +160,12 @@ def _record(target: Target, document: dict[str, Any]) -> None:
         return
     better = {key: one["better"] for key, one in scores.items()}
     stderr = {key: one["stderr"] for key, one in scores.items() if one["stderr"] is not None}
-    record_scores(run, target.step, values, better, id=document["id"], stderr=stderr)
+    exact = {
+        key: (one["low"], one["high"]) for key, one in scores.items() if one.get("low") is not None
+    }
+    record_scores(
+        run, target.step, values, better, id=document["id"], stderr=stderr, intervals=exact
+    )
     _into_stores(run)
 
 

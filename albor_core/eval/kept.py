@@ -38,7 +38,7 @@ def evaluation_id(
     files = [hash_of_data(target.path / name) for name in ("config.json", "tokenizer.json")]
     files += not_applied(target.path)  # results of when they were are not taken for these
     said = [task.section.model_dump(mode="json") for task in tasks]
-    data = [[hash_of_data(path) for path in _paths(task)] for task in tasks]
+    data = [[*map(hash_of_data, _paths(task)), *_hash_of_text(task)] for task in tasks]
     model = [weights, *files, target.step]
     whole = {"model": model, "tasks": said, "data": data, "how": dict(how)}
     text = json.dumps(whole, sort_keys=True)
@@ -48,6 +48,13 @@ def evaluation_id(
 def _paths(task: Task) -> Iterator[Path]:
     """What its section names to be read."""
     return (value for _, value in task.section if isinstance(value, Path))
+
+
+def _hash_of_text(task: Task) -> Iterator[str]:
+    """Of what its section holds instead of a file."""
+    text = getattr(task.section, "text", None)
+    if text is not None:
+        yield blake3(text.encode()).hexdigest()
 
 
 def hash_of_data(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from albor_core.eval.target import Target
 from albor_core.eval.task import Task, TaskPlan
 from albor_core.plan.estimates import ASSUMED_CORE_FLOPS, ASSUMED_MFU
 from albor_core.plan.found_gpu import find_gpu
-from albor_core.run.errors import ConfigError, DataError, NotFoundError, Problem
+from albor_core.run.errors import ConfigError, DataError, NotFoundError, Problem, UsageError
 from albor_core.run.rundir import RunDir
 from albor_core.telemetry.peaks import peak_flops
 
@@ -84,11 +84,15 @@ def _refusal_of(path: Path, problems: Sequence[Problem]) -> ConfigError:
 
 
 def told_by_words(
-    words: Sequence[str], values: Mapping[str, Any], settings: Settings
+    words: Sequence[str],
+    values: Mapping[str, Any],
+    settings: Settings,
+    stdin: Callable[[], str] = lambda: "",
 ) -> EvaluationRequest:
     """Tasks as a command line names them, KIND:DATA, each with those of `values` that its kind has.
+    Of `text:-` the text is what `stdin` gives.
 
-    Raises ConfigError, also for a value that no task has.
+    Raises ConfigError, also for a value that no task has, and UsageError.
     """
     sections: list[dict[str, Any]] = []
     used: set[str] = set()
@@ -103,12 +107,22 @@ def told_by_words(
             if key in fields_of(kind, f"--task.{number}")
         }
         used |= mine.keys()
+        if data == "-" and "text" not in mine:
+            mine["text"] = _on_stdin(word, words, stdin)
         sections.append({"kind": kind, "data": data, **mine})
     if unused := [key for key in values if key not in used]:
         what = f"--set {unused[0]}: is not a field of any task here"
         known = sorted({key for one in sections for key in fields_of(one["kind"], "--task")})
         raise ConfigError(what, hint=f"they have: {', '.join(known)}")
     return EvaluationRequest(make_tasks(sections, "--task"), settings)
+
+
+def _on_stdin(word: str, words: Sequence[str], stdin: Callable[[], str]) -> str:
+    if word != "text:-":
+        raise UsageError(f"--task {word}: stdin is for text alone", hint="name a file")
+    if words.count(word) > 1:
+        raise UsageError(f"--task {word} twice, and stdin is one text", hint="give it once")
+    return stdin()
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class TaskSection(Section):
     @property
     def title(self) -> str:
         """The task's name."""
-        return self.name or name_from(self.data)
+        return self.name or ("stdin" if self.data == Path("-") else name_from(self.data))
 
 
 def name_from(path: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from albor_core.data.pack.special_tokens import SpecialIds
 from albor_core.eval.result import Likelihood
 from albor_core.eval.target import Target
 from albor_core.model.generate.engine import generate
+from albor_core.model.generate.infill import infill_ends
 from albor_core.model.generate.sampling import Sampling
 from albor_core.model.generate.text import text_after
 from albor_core.model.generate.text_model import TextModel, stop_ids
@@ -51,6 +53,8 @@ class EvaluatedModel:
     max_context: int
     stop_ids: frozenset[int]
     """Tokens that end a text."""
+    path: Path
+    """Its folder."""
     scorer: TokenScorer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,9 +144,11 @@ class EvaluatedModel:
         return [[one.text for one in found[at : at + n]] for at in range(0, len(found), n)]
 
     def complete_ids(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int) -> list[str]:
-        """The likeliest text after each prompt, which is tokens. Raises DataError."""
+        """The likeliest filling after each prompt, which is tokens. Raises DataError."""
         self._refuse_long(prompts)
-        way = Sampling(max_new_tokens, stop_ids=self.stop_ids)
+        way = Sampling(
+            max_new_tokens, stop_ids=self.stop_ids | infill_ends(self.tokenizer, self.path)
+        )
         found = generate(self.model, prompts, way, max_batch=self.batch_size)
         pairs = zip(prompts, found, strict=True)
         return [text_after(self.tokenizer, prompt, one.ids) for prompt, one in pairs]
@@ -173,6 +179,7 @@ def load_subject(
         target.ids,
         target.max_context,
         stop_ids(target.path, target.ids),
+        target.path,
     )
 
 

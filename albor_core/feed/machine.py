@@ -42,12 +42,14 @@ class MachineTrouble:
 @dataclass(frozen=True)
 class MachineView:
     """The machines of all runs now. `hosts` is what is left of memory and disk by host, `run_gpus`
-    how many GPUs each run is known to use.
+    how many GPUs each run is known to use, `homes` by host what is said of a home that is nearly
+    full.
     """
 
     troubles: tuple[MachineTrouble, ...] = ()
     hosts: Mapping[str, HostSample] = field(default_factory=dict)
     run_gpus: Mapping[str, int] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
 
 
 class MachineWatch:

@@ -11,12 +11,14 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, RunStatus
 from albor_core.feed.view import RunView
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.guard_state import read_guard
 from albor_core.run.program.stop_unguarded import STOP_SIGNALS
+from albor_core.run.registry import NOT_LAUNCHED_HERE, is_launched_here, resumed_by_config
 from albor_core.run.rundir import RunDir, placed, read_json
 from albor_core.run.status import STATUSES
 from albor_core.run.values.redact import MARK
@@ -38,6 +40,8 @@ class Subject:
     host: str = ""
     command: tuple[str, ...] = ()  # what was run, as run.json keeps it
     pulled_from: str = ""  # the host of which it is a copy
+    path: str = ""
+    is_launched_here: bool = True  # by this home's user: what it names may be started
 
     @property
     def is_active(self) -> bool:
@@ -191,6 +195,8 @@ def _retry(run: Subject) -> Offer:
         return Offer("retry", why_not=standing(run.word), instead=there)
     if run.is_active and (run.guard is not None or run.program is None):
         return Offer("retry", why_not=f"it is {run.word}", instead=f"albor guard status {run.id}")
+    if not run.is_launched_here:
+        return Offer("retry", why_not=NOT_LAUNCHED_HERE, instead=_anew(run))
     if run.is_active:
         return Offer("retry", does="continues as it is, under a new guard")
     if run.kind == "train":
@@ -200,6 +206,13 @@ def _retry(run: Subject) -> Offer:
         return Offer("retry", why_not=why, instead=_RERUN)
     words = shlex.join(run.command)
     return Offer("retry", does=f"runs its command again as a new attempt: {words or 'as it was'}")
+
+
+def _anew(run: Subject) -> str:
+    """The command by which the user says in words of their own what is started."""
+    if run.kind == "train":
+        return resumed_by_config(run.path)
+    return _RERUN
 
 
 def _no_retry(run: Subject) -> Offer:
@@ -246,8 +259,16 @@ def subject_of_view(view: RunView) -> Subject:
         guard_state=str((view.guard or {}).get("state") or ""),
         host=view.host,
         command=view.command,
-        pulled_from=pulled_from(placed(view.id, view.path)) if view.path else "",
+        **_origin(placed(view.id, view.path) if view.path else None),
     )
+
+
+def _origin(run: RunDir | None) -> dict[str, Any]:
+    if run is None:
+        return {}
+    copied_from = pulled_from(run)
+    is_ours = bool(copied_from) or is_launched_here(run)
+    return {"path": str(run.path), "pulled_from": copied_from, "is_launched_here": is_ours}
 
 
 def subject_of_run(run: RunDir, status: RunStatus | None = None) -> Subject:
@@ -267,5 +288,5 @@ def subject_of_run(run: RunDir, status: RunStatus | None = None) -> Subject:
         guard_state=str(guard.get("state") or ""),
         host=str(about.get("host") or ""),
         command=tuple(map(str, sequence(about, "argv"))),
-        pulled_from=pulled_from(run),
+        **_origin(run),
     )

@@ -82,6 +82,7 @@ class RunSigns:
     report: str = ""  # the newest crash report's file
     non_finite: tuple[NonFinite, ...] = ()
     lines_lost: int = 0
+    console_bytes_lost: int = 0
     alerts: tuple[AlertRow, ...] = ()  # fired, not cleared and not acknowledged
     settled: frozenset[str] = frozenset()  # ids of alerts that cleared or were acknowledged
     acked: Mapping[str, str] = field(default_factory=dict)  # entry of attention -> who saw it

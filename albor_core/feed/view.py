@@ -184,6 +184,7 @@ class RunView:
     terminal: TerminalView | None = None  # None: nothing is said, or it is not enabled
     ended_wall: float | None = None
     lines_lost: int = 0  # that it logged and no disk took, by its last words
+    console_bytes_lost: int = 0  # that it printed and no log took
     attempts_total: int | None = None
     is_pinned: bool = False
     tags: tuple[str, ...] = ()
@@ -202,6 +203,11 @@ class RunView:
     def is_loading(self) -> bool:
         """Whether its files are still unread, so that what it lacks may still come."""
         return self.status == LOADING
+
+    @property
+    def is_past_end(self) -> bool:
+        """Whether it goes on past the steps that it was said to take."""
+        return self.step is not None and bool(self.max_steps) and self.step > (self.max_steps or 0)
 
     @property
     def is_val_older(self) -> bool:

@@ -13,6 +13,7 @@ from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.files.whole_file import clear_halves
 from albor_core.run.liveness import take_lock
+from albor_core.run.registry import refuse_unlaunched
 from albor_core.run.rundir import RunDir
 
 
@@ -51,6 +52,7 @@ def refuse_strangers(run: RunDir) -> None:
             f"{problem}, so it may not say what is started here",
             hint=f"copy what you trust; chmod -R go-w {run.path} if all of it is yours",
         )
+    refuse_unlaunched(run, "guard", f"albor runs show {run.id}")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ from albor_core.run.checkpoints import newest
 from albor_core.run.control import ANDON, Command
 from albor_core.run.errors import InUseError
 from albor_core.run.exit import STOPPED_BY_ANDON
-from albor_core.run.guard_state import GUARD_ENDS, MOVES, GuardState, read_guard
+from albor_core.run.guard_state import ASKED, GUARD_ENDS, MOVES, GuardState, read_guard
 from albor_core.run.liveness import boot_id
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir
@@ -75,6 +75,7 @@ class Stop:
     is_now: bool = False
     is_signalled: bool = False
     by_andon: bool = False  # a rule asked for it
+    by: str = ""  # who asked first
     command_ids: list[str] = field(default_factory=list)
 
 
@@ -161,7 +162,7 @@ class Guard:
             self._obey(command)
         if self.stop is None and self.ledger.is_deleted:
             log_line(f"{self.run.path} was deleted: stopping, since the run can no longer be seen")
-            self._request_stop(signal.SIGTERM, is_now=False)
+            self._request_stop(signal.SIGTERM, is_now=False, by="the removal of its folder")
         if self.sidecar is not None:
             self.sidecar.tend()
         self.ledger.retry()
@@ -179,7 +180,9 @@ class Guard:
     def _on_signal(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
             # a scheduler signals the command that asks us to stop as well as us
-            self._request_stop(number, is_now=self.stop is not None and self.stop.is_signalled)
+            again = self.stop is not None and self.stop.is_signalled
+            by = f"{signal.Signals(number).name} to its guard"
+            self._request_stop(number, is_now=again, by=by)
             assert self.stop is not None
             self.stop.is_signalled = True
         elif number == signal.SIGUSR1:
@@ -187,9 +190,11 @@ class Guard:
         elif number == signal.SIGCHLD:
             reap_orphans(self._spared() | ({self.life.pid} if self.life else set()))
 
-    def _request_stop(self, number: int, *, is_now: bool, command_id: str = "") -> None:
+    def _request_stop(
+        self, number: int, *, is_now: bool, command_id: str = "", by: str = ""
+    ) -> None:
         if self.stop is None:
-            self.stop = Stop(number)
+            self.stop = Stop(number, by=by)
         self.stop.is_now = self.stop.is_now or is_now
         if command_id:
             self.stop.command_ids.append(command_id)
@@ -243,14 +248,15 @@ class Guard:
     # --- commands --------------------------------------------------------------------------------
 
     def _obey(self, command: Command) -> None:
-        self.ledger.event("guard.command", cmd=command.cmd, sender=command.sender)
+        self.ledger.event("guard.command", cmd=command.cmd, sender=command.sender, by=command.by)
         if command.cmd in ("stop", "stop_now"):
             mailbox.answer(self.run, command.id, "accepted")
             number = signal.SIGINT if command.argument == "INT" else signal.SIGTERM
             if number == signal.SIGINT and self.state is GuardState.STOPPING:
                 self._send(number)  # asked by another signal, it has not ended
             is_first = self.stop is None
-            self._request_stop(number, is_now=command.cmd == "stop_now", command_id=command.id)
+            is_now = command.cmd == "stop_now"
+            self._request_stop(number, is_now=is_now, command_id=command.id, by=command.by)
             assert self.stop is not None
             self.stop.by_andon |= is_first and command.sender == ANDON
         elif command.cmd == "retry_now":
@@ -582,6 +588,8 @@ class Guard:
         event = life.ended(kind, status, facts, autopsy, self.launch, self.options)
         before = self.memory
         self.memory, action = decide(before, event, self.options)
+        if isinstance(action, Finish):
+            action = self._with_asker(action, event.job)
         self.class_last, self.reason = kind.name, action.reason
         report_id = self._report(autopsy, facts, event, before, action)
         self._write_end(life, event, action, report_id)
@@ -667,7 +675,16 @@ class Guard:
         )
         log_line(f"attempt {life.attempt} ended: {self.reason}")
 
+    def _with_asker(self, action: Finish, job: str = "") -> Finish:
+        """A stop says who asked; a scheduler's `job`, which signals all, is told already."""
+        if action.state != "stopped" or self.stop is None or ASKED in action.reason:
+            return action
+        is_told = not self.stop.by or (job and self.stop.is_signalled)
+        by = "" if is_told else f"{ASKED}{self.stop.by}"
+        return replace(action, reason=action.reason + by)
+
     def _finish_as(self, action: Finish) -> None:
+        action = self._with_asker(action)
         self.exit_code = action.exit_code
         if action.state == "stopped" and self.stop is not None and self.stop.by_andon:
             self.exit_code = STOPPED_BY_ANDON

@@ -13,7 +13,7 @@ from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.store.file.axis import SECONDS, STEP
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
-from albor_core.store.query.reader import Reader
+from albor_core.store.query.reader import Reader, SeriesIds
 from albor_core.store.rows.rows import KeyStat
 from albor_core.store.rows.ruler import Ruler
 
@@ -28,6 +28,8 @@ class Metrics(Frame):
 
     Read when first asked for, all of them as of one moment. A metric that was not logged at a step
     is None there, one that was NaN is NaN. A metric called like the x column is `metrics.NAME`.
+    Figures of the machine, which are seen by the second, are columns where they are named, each at
+    the step where the run was, and along x="wall".
     """
 
     def __init__(self, run_id: str, opened: OpenReader, keys: Sequence[str] | None, x: str) -> None:
@@ -52,30 +54,39 @@ class Metrics(Frame):
     def _columns(self) -> Columns:
         with self._opened() as reader:
             known = reader.summary(self._id)
-            chosen = self._chosen(known)
-            along = _along(self.x, known, self._id)
+            ids = reader.series_ids(self._id)
+            chosen = self._chosen(known, ids)
+            along = _along(self.x, known, ids, self._id)
             created = reader.run(self._id).created
             points = reader.together(self._id, {*chosen.values(), *along})
+            if self.x != "wall":
+                points |= {
+                    key: ids.at_steps(key, points[key]) for key in ids.began if key in points
+                }
         place = _places(self.x, along, points, created, self._id)
+        timed = ids.began if self.x == "wall" else ()
         blocks = []
         for axis in (STEP, SECONDS):
             series = {
-                label: points[key] for label, key in chosen.items() if known[key].axis == axis
+                label: points[key]
+                for label, key in chosen.items()
+                if (key in timed) == (axis == SECONDS)
             }
             blocks.append(_block(series, partial(place, axis)))
         return _joined(self.x, list(chosen), [block for block in blocks if block.xs])
 
-    def _chosen(self, known: Mapping[str, KeyStat]) -> dict[str, str]:
+    def _chosen(self, known: Mapping[str, KeyStat], ids: SeriesIds) -> dict[str, str]:
         """The key of each column, by the column's name."""
         if self._keys is None:
-            keys = [key for key, stat in known.items() if self.x == "wall" or stat.axis == STEP]
+            keys = [key for key in known if self.x == "wall" or key not in ids.began]
             return {_label(key, self.x): key for key in keys}
         found = {}
         for said in self._keys:
             key = _meant(said, known, self._id)
-            if known[key].axis == SECONDS and self.x != "wall":
+            if key in ids.timed and self.x != "wall":
                 raise UsageError(
-                    f"cannot put {said!r} along {self.x!r}: it is recorded by the second",
+                    f"cannot put {said!r} along {self.x!r}: {self._id} logged no step, and its"
+                    " machine is seen by time",
                     hint="x='wall'",
                 )
             found[_label(said, self.x)] = key
@@ -94,7 +105,7 @@ def _meant(said: str, known: Mapping[str, KeyStat], run_id: str) -> str:
         raise NotFoundError(f"{run_id}: {error.message}", hint=hint) from error
 
 
-def _along(x: str, known: Mapping[str, KeyStat], run_id: str) -> tuple[str, ...]:
+def _along(x: str, known: Mapping[str, KeyStat], ids: SeriesIds, run_id: str) -> tuple[str, ...]:
     """The series that x is read from."""
     if x == "step":
         return ()
@@ -103,8 +114,11 @@ def _along(x: str, known: Mapping[str, KeyStat], run_id: str) -> tuple[str, ...]
     if x == "tokens":
         return (TOKENS,)
     key = _meant(x, known, run_id)
-    if known[key].axis == SECONDS:
-        raise UsageError(f"cannot use {x!r} as x: it is recorded by the second", hint="x='wall'")
+    if key in ids.timed:
+        raise UsageError(
+            f"cannot use {x!r} as x: {run_id} logged no step, and its machine is seen by time",
+            hint="x='wall'",
+        )
     return (key,)
 
 

@@ -130,9 +130,9 @@ def _as_of_now(row: RunRow) -> RunRow:
 
 
 def _statuses(table: RunList) -> dict[str, str]:
-    from albor_core.feed.runs.listed_status import statuses_of_unended  # noqa: PLC0415  few ask
+    from albor_core.feed.runs.listed_status import filtered_words  # noqa: PLC0415  few ask
 
-    return statuses_of_unended(table.unended())
+    return filtered_words(table.unended())
 
 
 def _index_arrears(table: RunList) -> None:

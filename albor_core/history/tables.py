@@ -27,6 +27,7 @@ from albor_core.store.query.names import has_metric, nearest
 
 Page = Sequence[Sequence[Any]]
 POINT_KINDS = dict(zip(COLUMNS, ("name", "name", "name", "int", "float", "float"), strict=True))
+_STEP = COLUMNS.index("step")
 _OF_RUN = {"run": "name", "experiment": "name"}
 
 
@@ -97,7 +98,12 @@ def _pages(chosen: Iterable[tuple[RecordedRun, Sequence[str]]], tell: Tell) -> I
         check_points(run.folder)
         if why := bring_up(run.folder):
             tell(f"{run.id}: {why}")
-        yield from pages(run.folder, keys=keys or None)
+        has_steps = True
+        for page in pages(run.folder, keys=keys or None):
+            has_steps = has_steps and all(row[_STEP] is not None for row in page)
+            yield page
+        if not has_steps:
+            tell(f"{run.id}: it logged no step, so figures of its machine have a time alone")
 
 
 def params(runs: Sequence[RecordedRun]) -> Table:

@@ -38,6 +38,7 @@ class XGBoostCallback(_TrainingCallback):  # type: ignore[misc]  # xgboost is no
     def before_training(self, model: Any) -> Any:
         self.close()
         self.run = track.start(self.experiment, **self.settings)
+        self.run.repeats_steps = True  # what a program says of a round stands beside its figures
         return model
 
     def after_iteration(

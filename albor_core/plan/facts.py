@@ -96,6 +96,10 @@ class SplitFacts:
     none."""
     name: str = ""
     """Of a source of a mixture."""
+    sampled_bytes: int | None = None
+    """Of text that is not packed yet: what was looked at; the numbers are estimates from it."""
+    packing_seconds: float | None = None
+    """That packing it takes before the run begins."""
 
     def sequences_at(self, seq_len: int) -> int | None:
         """Training sequences when every row is cut into as many of `seq_len` as fit."""
@@ -392,6 +396,8 @@ def _shard_problems(path: Path, shards: list[tuple[str, int]], field: str) -> li
 
 
 def _from_scan(path: Path, found: Any) -> SplitFacts:
+    if isinstance(found, SplitFacts):  # text, estimated
+        return found
     shards = tuple(getattr(found, "shards", ()))
     return SplitFacts(
         path=path,

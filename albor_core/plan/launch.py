@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +17,7 @@ from typing import Any
 from albor_core.andon.channels.kept_sinks import keep_sinks
 from albor_core.andon.channels.plan_sinks import notify_problems, notify_sentences
 from albor_core.andon.explain import andon_problems, andon_sentences
+from albor_core.config.choices import PackingName
 from albor_core.config.clock import Clock, Place, place_in
 from albor_core.config.kept_config import config_of, read_resolved
 from albor_core.config.load import Config, LoadedConfig, with_defaults
@@ -34,7 +35,7 @@ from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, wri
 from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.continued import continued, run_of_checkpoint, unused_start
 from albor_core.plan.earlier_speeds import earlier_speed
-from albor_core.plan.facts import PlanFacts, Scanned, collect_facts
+from albor_core.plan.facts import PlanFacts, Scanned, SplitFacts, collect_facts
 from albor_core.plan.found_gpu import find_gpu
 from albor_core.plan.plan import Plan
 from albor_core.plan.plan import plan as make_plan
@@ -42,7 +43,14 @@ from albor_core.plan.recipes import own as own_recipe
 from albor_core.plan.speed import MeasuredSpeed
 from albor_core.plan.start_weights import parent_run, start_weights, weights_notes, weights_problems
 from albor_core.run import checkpoints
-from albor_core.run.errors import AlborError, ConfigError, InUseError, Problem
+from albor_core.run.errors import (
+    AlborError,
+    ConfigError,
+    DataError,
+    InUseError,
+    Problem,
+    StoreError,
+)
 from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.files.whole_file import write_bytes, write_json
@@ -51,6 +59,7 @@ from albor_core.run.journal import last_event
 from albor_core.run.program.launched_rank import LAUNCHED, LaunchedRank
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
+from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.rundir import (
     RunDir,
     create_run,
@@ -62,12 +71,15 @@ from albor_core.run.rundir import (
 )
 from albor_core.run.values.flatten import diff_configs
 from albor_core.run.values.quantity import counted
+from albor_core.store.index.annotations import MAX_CHARS, annotate
 from albor_core.store.spans.collector import collector_problems, keep_collector
 from albor_core.telemetry.peaks import peak_flops
 
 # glibc gives every tensor above 32 MiB back to the kernel and faults it in again at each step:
 # 0.56 s against 0.49 s a step of the demo's model (one core, 2.5 GHz Xeon, torch 2.13)
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(2 << 30)}
+
+SAMPLE_BYTES = 1 << 20  # of text that is not packed yet
 
 QUIET_GRADIENTS = 600.0  # docs/concepts/starts.md, "Quiet"
 
@@ -97,7 +109,7 @@ def plan_run(
         config,
         loaded.path,
         find_gpu=find_gpu,
-        scan=_scan_without_manifest,
+        scan=_scan_of(config),
         peak_flops=peak_flops,
     )
     if launched is not None:
@@ -181,11 +193,73 @@ def _weights_problems(
     )
 
 
-def _scan_without_manifest(folder: Path, column: str) -> Scanned:
-    # pyarrow costs 0.25 s and most data has a manifest
-    from albor_core.data.pack.pretokenize import read_manifest  # noqa: PLC0415
+def _scan_of(config: Config) -> Callable[[Path, str], Scanned | SplitFacts]:
+    """What stands in a folder without a manifest: shards, or text that is packed before it is
+    trained on.
+    """
+    data = config.data
+    texts = {data.train: data.packing, data.val: "concat"} if not data.mixture else {}
 
-    return read_manifest(folder, scan=True, column=column)
+    def scan(folder: Path, column: str) -> Scanned | SplitFacts:
+        # pyarrow costs 0.25 s and most data has a manifest
+        from albor_core.data.pack.pretokenize import read_manifest  # noqa: PLC0415
+
+        packing = texts.get(folder)
+        if packing is not None and data.tokenizer is not None:
+            found = _text_facts(folder, data.tokenizer, data.seq_len, packing)
+            if found is not None:
+                return found
+        return read_manifest(folder, scan=True, column=column)
+
+    return scan
+
+
+def _text_facts(
+    path: Path, tokenizer: Path, seq_len: int, packing: PackingName
+) -> SplitFacts | None:
+    """Of text that is not packed yet, by SAMPLE_BYTES of it; None where `path` holds ids, or no
+    text. Raises AlborError where packing would.
+    """
+    from albor_core.data.pack.pack_plan import plan_pretokenize  # noqa: PLC0415  as in _scan_of
+    from albor_core.data.pack.packed_corpus import packed_place, text_corpus  # noqa: PLC0415
+    from albor_core.data.pack.work.recipe import open_tokenizer  # noqa: PLC0415
+
+    try:
+        corpus = text_corpus(path)
+    except AlborError:  # neither ids nor text: the scan names the columns
+        return None
+    if corpus is None:
+        return None
+    encoder = open_tokenizer(tokenizer, None)
+    found = plan_pretokenize(
+        corpus.path,
+        tokenizer,
+        packed_place(corpus, tokenizer, seq_len, packing).parent,
+        seq_len=seq_len,
+        val_fraction=0.0,
+        packing=packing,
+        column=corpus.column,
+        sample_bytes=SAMPLE_BYTES,
+    )
+    for problem in found.problems:
+        raise DataError(problem.message, hint=problem.hint)
+    if not found.tokens or not found.sequences:
+        what = f"{path}: too little text for a row of {seq_len:,} tokens (column {corpus.column})"
+        raise DataError(what, hint="lower data.seq_len, or name more text")
+    return SplitFacts(
+        path=path,
+        sequences=found.sequences,
+        row_len=seq_len,
+        tokens=found.sequences * seq_len,
+        vocab_size=encoder.vocab_size,
+        bytes=found.text_bytes,
+        tokenizer_sha256=encoder.sha256,
+        eos_token_id=encoder.end,
+        bos_token_id=encoder.begin,
+        packing=packing,
+        sampled_bytes=min(SAMPLE_BYTES, found.text_bytes or 0),
+        packing_seconds=found.seconds,
+    )
 
 
 @contextmanager
@@ -253,6 +327,9 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
             script=script,
         )
     _keep_places(run, told)
+    with suppress(StoreError):  # a run that is there goes on without
+        for name, value in config.monitoring.tracking.tags.items():
+            annotate(run, "tag", f"{name}:{value}"[: MAX_CHARS["tag"]], by="its config")
     return run
 
 
@@ -321,6 +398,7 @@ def start(
     that it begins from are gone.
     """
     refuse_pulled(run, "start", f"albor train resume {run.own_id}")
+    refuse_unlaunched(run, "start", resumed_by_config(run.path))
     alive = run.liveness()
     if alive.guard is not None:
         raise already_guarded(run, alive.guard)

@@ -219,10 +219,13 @@ def _split_json(split: SplitFacts) -> dict[str, Any]:
     if split.parts:
         parts = [{"source": part.name, **_split_json(part)} for part in split.parts]
         document["sources"] = parts
+    if split.sampled_bytes is not None:
+        document |= {"sampled_bytes": split.sampled_bytes, "packing_seconds": split.packing_seconds}
     return {**document, "path": str(split.path)}
 
 
-_NOT_TOLD = ("problems", "parts", "name", "eos_token_id")
+_SAMPLED = ("sampled_bytes", "packing_seconds")
+_NOT_TOLD = ("problems", "parts", "name", "eos_token_id", *_SAMPLED)
 
 
 def _step_problems(config: Config, steps: PlannedSteps) -> Iterator[Problem]:

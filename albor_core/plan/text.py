@@ -199,7 +199,11 @@ def _split(split: SplitFacts) -> str:
         parts.append(counted(split.shards, "file"))
     if split.bytes is not None:
         parts.append(byte_size(split.bytes))
-    return f"{split.path} ({', '.join(parts)})"
+    if split.sampled_bytes is None:
+        return f"{split.path} ({', '.join(parts)})"
+    known = f"by {byte_size(split.sampled_bytes)} of its text"
+    took = duration(max(1.0, split.packing_seconds or 0.0))
+    return f"{split.path} (about {', '.join(parts)}, {known}; apply packs it first, about {took})"
 
 
 def _training(plan: Plan) -> Iterator[str]:

@@ -197,8 +197,8 @@ def _scores(reader: Reader, rows: Sequence[RunRow], goals: Goals | None) -> str:
     for place, row in enumerate(rows):
         label = clean(row.name or row.id, limit=_CHARS)
         with _own(reader, row) as own:
-            for name, (value, step, stderr) in newest_scores(own, row.id).items():
-                found.setdefault(name, []).append(ScoreBar(place, label, value, step, stderr))
+            for name, bar in newest_scores(own, row.id, place, label).items():
+                found.setdefault(name, []).append(bar)
     names = sorted(found)
     declared = {key: way for row in rows for key, way in reader.goals(row.id).items()}
     told = captions(names, {**declared, **(goals or {})})

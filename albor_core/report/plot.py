@@ -101,8 +101,8 @@ def _curve(store: Path, row: RunRow, metric: str, x: str, label: str) -> tuple[s
         except NotFoundError as error:
             hint = f"albor runs show {row.id}"
             raise NotFoundError(f"{row.id}: {error.message}", hint=hint) from error
-        series = reader.series(row.id, key, max_points=POINTS)
-        place = _places(reader, row, x, by_second=stats[key].axis == SECONDS)
+        series = reader.series(row.id, key, max_points=POINTS, is_timed=x == "wall")
+        place = _places(reader, row, x, by_second=series.axis == SECONDS)
     low, mean, high = (
         tuple(map(float, part)) for part in (series.minimum, series.mean, series.maximum)
     )
@@ -112,7 +112,10 @@ def _curve(store: Path, row: RunRow, metric: str, x: str, label: str) -> tuple[s
 def _places(reader: Reader, row: RunRow, x: str, *, by_second: bool) -> Callable[[float], float]:
     """Where on x a step, or a second of the run, lies."""
     if by_second and x != "wall":
-        raise UsageError(f"{row.id}: it is recorded by the second, not by step", hint="--x wall")
+        raise UsageError(
+            f"cannot plot {row.id} over {x}: it logged no step, and its machine is seen by time",
+            hint="--x wall",
+        )
     if x == "step" or by_second:
         return float
     key = HOUSE_NAMES["tokens"] if x == "tokens" else WALL_KEY

@@ -1,7 +1,8 @@
 """Scores of evaluations as bars: a chart a score, a bar a run, in the order the runs are named.
 
-A bar begins at 0, so that lengths compare. Its whisker is the 95 % interval over items where the
-standard error is known; it says nothing of another seed.
+A bar begins at 0, so that lengths compare. Its whisker is the 95 % interval over items, exact where
+each passes or fails, else by the standard error where that is known; it says nothing of another
+seed.
 """
 
 from __future__ import annotations
@@ -33,12 +34,19 @@ class ScoreBar:
     value: float
     step: int
     stderr: float | None = None
+    interval: tuple[float, float] | None = None
+    """The exact one, of a share of passes."""
 
 
-def newest_scores(reader: Reader, run_id: str) -> dict[str, tuple[float, int, float | None]]:
-    """(value, step of the checkpoint, standard error) of each finite score of a run."""
+def newest_scores(reader: Reader, run_id: str, place: int, label: str) -> dict[str, ScoreBar]:
+    """The bar of each finite score of a run."""
     errors: dict[tuple[str, int | None], float] = {}
+    intervals: dict[tuple[str, int | None], tuple[float, float]] = {}
     for event in reader.events(run_id, names=(SCORES_EVENT,)):
+        for name, told in mapping_of(event.data.get("interval")).items():
+            ends = [finite_of(one) for one in told] if isinstance(told, list) else []
+            if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
+                intervals[name, event.step] = ends[0], ends[1]
         for name, told in mapping_of(event.data.get("stderr")).items():
             if (error := finite_of(told)) is not None:
                 errors[name, event.step] = error
@@ -46,7 +54,8 @@ def newest_scores(reader: Reader, run_id: str) -> dict[str, tuple[float, int, fl
     for name, stat in reader.summary(run_id).items():
         last, step = stat.last, stat.last_step
         if name.startswith(PREFIX) and step is not None and is_finite(last):
-            found[name] = (last, step, errors.get((name, step)))
+            at = (name, step)
+            found[name] = ScoreBar(place, label, last, step, errors.get(at), intervals.get(at))
     return found
 
 
@@ -59,7 +68,7 @@ def captions(names: Sequence[str], goals: Goals | None = None) -> dict[str, str]
 def bars_svg(title: str, bars: Sequence[ScoreBar]) -> str:
     """The chart; what it shows is said in words for those who cannot see it."""
     told = ", ".join(f"{bar.label} {figure(bar.value)}" for bar in bars)
-    ends = [bar.value + sign * _half(bar) for bar in bars for sign in (-1, 1)]
+    ends = [end for bar in bars for end in _whisker(bar)]
     low, high = min(0.0, *ends), max(0.0, *ends)
     if low == high:
         high = low + 1.0
@@ -81,25 +90,27 @@ def bars_svg(title: str, bars: Sequence[ScoreBar]) -> str:
 
 def _bar(bar: ScoreBar, top: int, low: float, high: float) -> list[str]:
     zero, end = _x(0.0, low, high), _x(bar.value, low, high)
-    middle, half = top + _ROW // 2, _half(bar)
+    middle, (least, most) = top + _ROW // 2, _whisker(bar)
     label = bar.label if len(bar.label) <= _CHARS else bar.label[: _CHARS - 1] + "\u2026"
     text = f'<text x="{_LEFT - 8}" y="{middle + 4}" text-anchor="end">{escape(label)}</text>'
     start, width = min(zero, end), abs(end - zero)
-    right = max(zero, end, _x(bar.value + half, low, high)) + 6
+    right = max(zero, end, _x(most, low, high)) + 6
     parts = [
         text,
         f'<rect class="{look_of(bar.place)}" x="{start}" y="{top + 5}" width="{width:.1f}"'
         f' height="{_ROW - 10}"><title>step {bar.step:,}</title></rect>',
         f'<text x="{right}" y="{middle + 4}">{figure(bar.value)}</text>',
     ]
-    if half:
-        left, far = (_x(bar.value + sign * half, low, high) for sign in (-1, 1))
+    if least < most:
+        left, far = _x(least, low, high), _x(most, low, high)
         parts.append(f'<line class="whisker" x1="{left}" x2="{far}" y1="{middle}" y2="{middle}"/>')
     return parts
 
 
-def _half(bar: ScoreBar) -> float:
-    return 0.0 if bar.stderr is None else _Z * bar.stderr
+def _whisker(bar: ScoreBar) -> tuple[float, float]:
+    """The exact 95 % interval, or that of the standard error; no more than the value without."""
+    half = 0.0 if bar.stderr is None else _Z * bar.stderr
+    return bar.interval or (bar.value - half, bar.value + half)
 
 
 def _x(value: float, low: float, high: float) -> float:

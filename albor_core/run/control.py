@@ -7,6 +7,7 @@ reader's own user. Where the disk takes no file any more, a stop is a signal to 
 
 from __future__ import annotations
 
+import getpass
 import os
 import secrets
 import signal
@@ -26,6 +27,7 @@ from albor_core.run.rundir import RunDir, read_json
 
 COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "rollback", "retry_now", "ack")
 ANDON = "andon"  # the sender of what a rule asks for
+_PROGRAMS = {"cli": "albor guard stop", "albor-tui": "the cockpit", "interrupt": "Ctrl-C"}
 LIFETIME_S = 60.0
 BY_SIGNAL = "signal"  # the id of a stop that no file could carry
 _KEPT_ANSWERS = 100
@@ -41,6 +43,8 @@ class Command:
     sender: str
     problem: str = ""
     argument: str = ""
+    by: str = ""
+    """Who asked, for people."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,23 @@ class Answer:
     detail: str = ""
 
 
-def send(run: RunDir, cmd: str, *, sender: str, argument: str = "") -> str:
+def user_name() -> str:
+    """Who says or asks something."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in many containers
+        return str(os.getuid())
+
+
+def person(sender: str) -> str:
+    """`the cockpit (user, host)`: who asks, through which program."""
+    return f"{_PROGRAMS.get(sender, sender)} ({user_name()}, {os.uname().nodename})"
+
+
+def send(run: RunDir, cmd: str, *, sender: str, argument: str = "", by: str = "") -> str:
     """Put a command into the inbox; returns its id. A stop that cannot be written is signalled, and
-    its id is BY_SIGNAL. Raises UsageError for an unknown word, TryAgainError if nothing helps.
+    its id is BY_SIGNAL. `by`: who asks where it is no person. Raises UsageError for an unknown
+    word, TryAgainError if nothing helps.
     """
     if cmd not in COMMANDS:
         raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))
@@ -65,6 +83,7 @@ def send(run: RunDir, cmd: str, *, sender: str, argument: str = "") -> str:
         "id": command_id,
         "cmd": cmd,
         "from": sender,
+        "by": by or person(sender),
         "argument": argument,
         "not_after_wall": time.time() + LIFETIME_S,
     }
@@ -171,7 +190,8 @@ def _judge(
         return Command(command_id, "", "", foreign or "not a whole albor.command/1 document")
     cmd, sender = str(body.get("cmd")), str(body.get("from"))
     problem = foreign or _why_not(cmd, body.get("not_after_wall"), now)
-    return Command(command_id, cmd, sender[:64], problem, str(body.get("argument") or "")[:256])
+    argument, by = (str(body.get(key) or "")[:256] for key in ("argument", "by"))
+    return Command(command_id, cmd, sender[:64], problem, argument, by or sender[:64])
 
 
 def _why_not(cmd: str, expires: object, now: float) -> str:

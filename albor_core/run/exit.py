@@ -33,9 +33,11 @@ def exit_document(
     wall: float | None,
     error: Mapping[str, str] | None = None,
     lines_lost: int | None = None,
+    console_bytes_lost: int = 0,
 ) -> dict[str, Any]:
     """The document. `error`: type, message and where of an exception, and a hint; `lines_lost`:
-    journal lines that no disk took, None where they were not counted.
+    journal lines that no disk took, None where they were not counted; `console_bytes_lost`: what
+    it printed and no log took.
     """
     return {
         "schema": "albor.exit/1",
@@ -49,6 +51,7 @@ def exit_document(
         "error": None if error is None else dict(error),
         "wall": wall,
         **({} if lines_lost is None else {"lines_lost": lines_lost}),
+        **({"console_bytes_lost": console_bytes_lost} if console_bytes_lost else {}),
     }
 
 

@@ -16,6 +16,9 @@ from albor_core.run.rundir import RunDir, read_json
 
 SCHEMA = "albor.guard/1"
 
+ASKED = "; asked by "
+"""Between how a run was stopped and who asked, in what a guard gives as the reason."""
+
 
 class GuardState(StrEnum):
     """What a guard is at; a member is its word in guard.json and attempts.jsonl."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import signal
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +65,36 @@ def lock_holder(path: Path) -> int | None:
         return _query(fd)
     finally:
         os.close(fd)
+
+
+_DELETED_S = 2.0  # for which a look through all processes holds
+_deleted: tuple[float, dict[str, int]] = (-math.inf, {})
+
+
+def deleted_lock_holder(path: Path) -> int | None:
+    """Pid of the process that holds the record lock on a file that was at `path` and is deleted:
+    one whose folder was taken away under it. None where none of our processes does.
+    """
+    global _deleted
+    if time.monotonic() - _deleted[0] > _DELETED_S:
+        _deleted = time.monotonic(), dict(_locks_of_deleted())
+    try:
+        return _deleted[1].get(str(path.parent.resolve() / path.name))
+    except (OSError, RuntimeError):  # a loop of links
+        return None
+
+
+def _locks_of_deleted() -> Iterator[tuple[str, int]]:
+    """Where deleted lock files were that processes hold, and whose those are."""
+    end = ".lock (deleted)"
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            for fd in (process / "fd").iterdir():
+                place = os.readlink(fd)  # noqa: PTH115  of thousands, most of them no paths
+                if place.endswith(end) and "POSIX" in (process / "fdinfo" / fd.name).read_text():
+                    yield place.removesuffix(" (deleted)"), int(process.name)
+        except OSError:  # another user's, or gone
+            continue
 
 
 def _own_descriptor(path: Path) -> int | None:

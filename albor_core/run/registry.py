@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from albor_core.run.errors import InUseError
 from albor_core.run.rundir import (
     RunDir,
     albor_home,
     begun_mark,
     is_known_id,
     load_json,
+    mark_begun,
     own_home,
     place_of,
     placed,
     point_to,
+    pointer_of,
     read_json,
     run_at,
 )
@@ -103,16 +107,50 @@ class PlacesNow:
         return self._names
 
 
-def is_begun_here(run: RunDir) -> bool:
-    """Whether this home, on this host, began the run: its config may bring commands then. What the
-    folder says of itself does not count, since anybody may have written it; what the home
+def is_launched_here(run: RunDir) -> bool:
+    """Whether this home began the run, or was told by its user to go on with it: the one gate of
+    whatever starts a program, imports a class or sends a command that a run's folder names. What
+    the folder says of itself does not count, since anybody may have written it; what the home
     remembers does.
     """
-    here = run.metadata()
-    mark = read_json(begun_mark(run.id))
-    began = None if mark is None else finite(mark, "created")
-    is_its = began is not None and began == finite(here, "created")
-    return is_its and here.get("host") == os.uname().nodename and known_as(run) == run
+    about = read_json(run.run_json) or {}
+    place = _place(pointer_of(run.id))
+    known = run if place is not None and _is_same(place, run.path) else known_as(run, about)
+    mark = None if known is None else read_json(begun_mark(known.id))
+    return mark is not None and finite(mark, "created") == finite(about, "created")
+
+
+def is_begun_here(run: RunDir) -> bool:
+    """Whether a run launched by this home is also of this host: its config may bring commands."""
+    return run.metadata().get("host") == os.uname().nodename and is_launched_here(run)
+
+
+def launched_here(run: RunDir) -> None:
+    """Have this home remember that its user launches the run by words of their own: a command line,
+    a config. Of two copies of a run the home knows that one from then on. Raises OSError.
+    """
+    if is_launched_here(run):
+        return
+    about = read_json(run.run_json) or {}
+    known, created = known_as(run, about) or run, finite(about, "created")
+    if known.alias or _place(pointer_of(known.id)) is not None:
+        point_to(known, pointer_of(known.id), created)
+    mark_begun(known, created)
+
+
+NOT_LAUNCHED_HERE = "it was not launched from this home, so what its folder names is not run here"
+
+
+def resumed_by_config(folder: str | Path) -> str:
+    """The command by which a user says what a training run from elsewhere may do here."""
+    config, place = (shlex.quote(str(path)) for path in (Path(folder) / "config.yaml", folder))
+    return f"read its config, then: albor train apply {config} --resume {place}"
+
+
+def refuse_unlaunched(run: RunDir, verb: str, hint: str) -> None:
+    """Raises InUseError for a run that `is_launched_here` does not know."""
+    if not is_launched_here(run):
+        raise InUseError(f"cannot {verb} {run.id}: {NOT_LAUNCHED_HERE}", hint=hint)
 
 
 def _place(pointer: Path) -> Path | None:

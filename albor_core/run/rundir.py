@@ -324,10 +324,16 @@ def create_run(
         write_json(run.run_json, document, durable=True)
         point_to(run, pointer, created)
         if kind != "imported":
-            mark = begun_mark(run_id)
-            private_folder(mark.parent)
-            write_json(mark, {"created": created})
+            mark_begun(run, created)
     return run
+
+
+def mark_begun(run: RunDir, created: float | None) -> None:
+    """Have this home remember that its user launched a run: see `begun_mark`. Raises OSError."""
+    mark = begun_mark(run.id)
+    for folder in (albor_home(), mark.parent):
+        private_folder(folder)
+    write_json(mark, {"created": created})
 
 
 def point_to(run: RunDir, pointer: Path, created: float | None) -> None:

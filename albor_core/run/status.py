@@ -18,6 +18,8 @@ class StatusWord(NamedTuple):
     group: str = ""
     standing: str = ""
     """Of a run that nothing works on, to go behind its name and a colon."""
+    shown: str = ""
+    """What people are told, where that is another word; filters take both."""
 
 
 STATUSES: Mapping[str, StatusWord] = {
@@ -43,6 +45,7 @@ STATUSES: Mapping[str, StatusWord] = {
         "the process is alive, the loop reports no progress; the guard will restart it",
         "error",
         "active",
+        shown="hung",
     ),
     "queued": StatusWord("created, not started yet", "muted", standing="it has not started yet"),
     "completed": StatusWord("all of the work is done", "secondary", "ended", "it is complete"),
@@ -61,15 +64,18 @@ STATUSES: Mapping[str, StatusWord] = {
     ),
     # of another machine, whose locks cannot be seen from here; no news for long
     "unknown": StatusWord(
-        "ran on another machine, and the copy here is old: sync the folder again",
+        "ran on another machine when its copy was made: sync the folder again",
         "warning",
         standing="it ran on another machine, and cannot be seen from here",
+        shown="running then",
     ),
 }
 GROUPS: Mapping[str, tuple[str, ...]] = {
     group: tuple(word for word, status in STATUSES.items() if status.group == group)
     for group in ("active", "ended")
 }
+SILENT = "silent"
+"""Shown, and asked for, of a run at work that gives no news: it is "running" all the same."""
 LOADING = "loading"
 """Of a run whose files are unread: no status, and nothing may be concluded from it."""
 LIVE_WORDS = frozenset(GROUPS["active"])

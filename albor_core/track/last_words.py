@@ -57,13 +57,11 @@ def tell(text: str) -> None:
 
 
 def say_rewind(journal: Journal, run_id: str, after: int, metrics: int) -> None:
-    """That training began again behind what a run has recorded: what goes, and how to read it."""
-    query = "SELECT name, step, value FROM metrics_discarded JOIN keys USING (run_id, key_id)"
-    read = f'albor db query --run {run_id} "{query}"'
+    """That training began again behind what a run has recorded: what goes, what brings it back."""
     what = counted(metrics, "metric")
     tell(
         f"run {run_id}: training begins again: what {what} had after step {after:,} is taken back;"
-        f" {read} reads it"
+        f" albor runs restore {run_id} brings it back, with --list shows it"
     )
     journal.event("track.rewind", severity="warning", after=after, metrics=metrics)
 
@@ -79,8 +77,14 @@ def lines_lost(journal: Journal, live: LiveState, run_id: str) -> int:
     return lost
 
 
-def record_end(attempt: SupervisedAttempt, end: End, reserved: ReservedFile, **facts: Any) -> None:
-    """Write exit.json; where that fails, say so on stderr."""
+def say_unlogged(run_id: str, lost: int, why: str) -> None:
+    """That the log of a run lacks some of what it printed."""
+    if lost:
+        tell(f"{counted(lost, 'byte')} that run {run_id} printed are in no log: {why}")
+
+
+def record_end(attempt: SupervisedAttempt, end: End, reserved: ReservedFile, **facts: Any) -> bool:
+    """Write exit.json; where that fails, say so on stderr. Whether it was written."""
     document = exit_document(
         attempt.dir,
         attempt.attempt,
@@ -96,6 +100,8 @@ def record_end(attempt: SupervisedAttempt, end: End, reserved: ReservedFile, **f
     except OSError as failed:
         run = attempt.dir
         tell(f"{run.exit}: {failed.strerror}: how run {run.id} ended is not recorded")
+        return False
+    return True
 
 
 def _innermost(error: BaseException) -> str:

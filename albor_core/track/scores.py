@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from albor_core.run.control import user_name
 from albor_core.run.errors import StoreError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.rundir import RunDir
@@ -25,19 +26,20 @@ def record_scores(
     *,
     id: str,
     stderr: Mapping[str, float] | None = None,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
 ) -> None:
     """Durably, under the metrics' names; `better` says of each whether `min` or `max` is, `stderr`
-    what is known of their standard errors. Said again they are replaced; `id` is the evaluation's.
+    what is known of their standard errors, `intervals` exact ones of 95 %. Said again they are
+    replaced; `id` is the evaluation's.
 
     Raises UsageError for a copy of a run, StoreError where the file cannot be written.
     """
     from albor_core.store.index.annotations import (  # noqa: PLC0415  for who says any
         append_annotation,
-        user_name,
     )
 
     refuse_pulled(run, "record scores", f"albor runs show {run.own_id}")
-    names, known = sorted(scores), stderr or {}
+    names, known, bounds = sorted(scores), stderr or {}, intervals or {}
     for start in range(0, len(names), _MOST):
         some = names[start : start + _MOST]
         value = {
@@ -46,6 +48,7 @@ def record_scores(
             "v": {name: scores[name] for name in some if is_finite(scores[name])},
             "better": {name: better[name] for name in some if name in better},
             "stderr": {name: known[name] for name in some if is_finite(known.get(name))},
+            "interval": {name: [*bounds[name]] for name in some if name in bounds},
         }
         try:
             append_annotation(run, _KIND, value, by=user_name())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from albor_core.guard.supervised_attempt import SupervisedAttempt, inherited_attempt
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError, remedy
 from albor_core.run.liveness import take_lock
+from albor_core.run.program.job_rank import ALONE, JobRank, job_rank
 from albor_core.run.program.provenance import script_of_process, versions
 from albor_core.run.program.recorded_code import recorded_code
 from albor_core.run.rundir import RunDir, albor_home, create_run, is_run_id, new_run_id, pointer_of
@@ -65,8 +66,9 @@ def start(
     it began with; `config` and `tags` add to it, other `notes` take the place of those before.
     `group` and `job_type` are words to find runs by.
 
-    In a job of several ranks (RANK and WORLD_SIZE, or those of Open MPI) rank 0 has the run; in the
-    others it is one that records nothing. `ranks="all"` gives each rank a run of its own.
+    In a job of several ranks (by torch or jax, else by what torchrun, MPI, PMIx or Lightning set)
+    rank 0 has the run; in the others it is one that records nothing. `ranks="all"` gives each rank
+    a run of its own, in a group of theirs; they are one run where runs are averaged over seeds.
 
     Begun, its id is said once on stderr, unless ALBOR_QUIET=1 or a guard has said it.
 
@@ -77,66 +79,62 @@ def start(
     work or exists and `resume` is "never", NotFoundError where it must exist and does not,
     AlborError where its directory cannot be made or used.
     """
-    if (other := _other_rank(ranks)) is not None:
-        return other
+    place = _place_in_job(ranks)
+    if place.rank > 0 and ranks == "first":
+        return QuietRun(place)
+    group = place.group if group is None and ranks == "all" else group
     settings, directions = recordable(config), check_goals(goals)
     _check_names(experiment, name, parent)
     _check_id(id, resume)
     max_steps = _whole_steps(max_steps)
     words = check_words(tags, notes, group, job_type)
     with open_runs.starting:
-        attempt, past = _going_on(id, dir, resume)
+        attempt, past = _going_on(id, dir, resume, is_other=place.rank > 0)
         if attempt is None:
-            facts = {"max_steps": max_steps, "parent": parent}
+            facts = {"max_steps": max_steps, "parent": parent, **place.facts()}
             attempt = _fresh(experiment, name, settings, dir, facts, run_id=id)
         if past is not None and max_steps is None:
             max_steps = integer(past.state, "max_steps")
         if not attempt.is_guarded and os.environ.get("ALBOR_QUIET") != "1":  # and not in its log
-            tell(f"run {attempt.dir.id}; watch: albor-tui {attempt.dir.id}")
+            _tell_begin(attempt.dir, is_again=past is None and place.restart > 0)
         run = _begun(attempt, max_steps, past, console=console)
         open_runs.add(run)
     if attempt.is_guarded or past is not None:
-        seed = settings.get("seed")
-        told = {
-            "id": id,
-            "experiment": None if experiment == "default" else printable(experiment),
-            "name": None if name is None else printable(name),
-            "max_steps": max_steps if past is None else None,
-            "parent": parent,
-            "seed": seed if type(seed) is int else None,
-        }
-        describe(run, _known_of(told), dir, is_resumed=past is not None)
+        told = {"id": id, "experiment": experiment, "name": name, "parent": parent,
+                "max_steps": max_steps, **place.facts()}  # fmt: skip
+        is_resumed = past is not None
+        known = _known_of(told, settings.get("seed"), is_resumed=is_resumed)
+        describe(run, known, dir, is_resumed=is_resumed)
     run.params(settings)
     run.set_goals(directions)
     say(attempt.dir, words)
     return run
 
 
-def _other_rank(ranks: str) -> QuietRun | None:
-    """What a rank above 0 gets where rank 0 has the run. Raises UsageError."""
+def _tell_begin(run: RunDir, *, is_again: bool) -> None:
+    """Once: where it is, how one run becomes of a job that starts again, and where the home comes
+    near the size that its owner gave it.
+    """
+    tell(f"run {run.id}; watch: albor-tui {run.id}")
+    if is_again:
+        tell("its job was started again: id=..., resume='allow' make that one run")
+    if os.environ.get("ALBOR_HOME_MAX"):
+        from albor_core.store.upkeep.home_size import tell_if_nearly_full  # noqa: PLC0415  with a cap
+
+        tell_if_nearly_full(albor_home(), tell)
+
+
+def _place_in_job(ranks: str) -> JobRank:
+    """The rank of this process, the only one of a process alone. Raises UsageError."""
     if ranks not in ("first", "all"):
         raise UsageError(f"cannot start: ranks {ranks!r}: one of first, all")
-    place = job_rank(os.environ)
-    return QuietRun(*place) if place is not None and place[0] > 0 and ranks == "first" else None
-
-
-def job_rank(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """The rank of this process and how many its job has; None where it is alone. A scheduler's
-    SLURM_PROCID is none: an allocation may run many programs.
-    """
-    pairs = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
-    for rank, size in pairs:
-        with contextlib.suppress(ValueError):
-            place = int(environ.get(rank, "")), int(environ.get(size, ""))
-            if 0 <= place[0] < place[1] and place[1] > 1:
-                return place
-    return None
+    return job_rank() or ALONE
 
 
 class QuietRun(Run):
     """The run of a rank that records nothing: rank 0 has the job's run."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, place: JobRank) -> None:
         self.id, self.path, self.step, self.odd = "", Path(os.devnull), 0, Odd()
         self.repeats_steps = self._is_closed = self._is_forked = self._is_shut = True
         self._has_warned = True  # what it is asked to record is let go without a word
@@ -144,7 +142,7 @@ class QuietRun(Run):
         self._has_logged, self._names = False, LoggedNames()
         self._lock = threading.RLock()
         tell(
-            f"rank {rank} of {size} records nothing: rank 0 has the run;"
+            f"{place} records nothing: rank 0 has the run;"
             " track.start(ranks='all') makes one for each"
         )
 
@@ -220,9 +218,13 @@ def _check_id(run_id: str | None, resume: str) -> None:
 
 
 def _going_on(
-    run_id: str | None, folder: str | os.PathLike[str] | None, how: str
+    run_id: str | None, folder: str | os.PathLike[str] | None, how: str, *, is_other: bool
 ) -> tuple[SupervisedAttempt | None, Past | None]:
-    """The guard's attempt, or one more of the run that is gone on with; none for a new run."""
+    """The guard's attempt, or one more of the run that is gone on with; none for a new run, and no
+    guard's for another rank than the first.
+    """
+    if is_other:
+        return (None, None) if run_id is None else _known(run_id, folder, how)
     guarded = os.environ.get("ALBOR_RUN_DIR")
     if guarded and open_runs.is_open(Path(guarded)):
         raise InUseError("this program's run is tracked here already", hint="close it first")
@@ -238,8 +240,14 @@ def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
-def _known_of(told: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in told.items() if value is not None}
+def _known_of(told: Mapping[str, object], seed: object, *, is_resumed: bool) -> dict[str, object]:
+    """What was given, as a run records it; of a resumed one what may have been said before."""
+    anew = ("max_steps", "job") if is_resumed else ()
+    known = {key: said for key, said in told.items() if said is not None and key not in anew}
+    if known.get("experiment") == "default":
+        del known["experiment"]
+    known |= {key: printable(str(known[key])) for key in ("experiment", "name") if key in known}
+    return known | ({"seed": seed} if type(seed) is int else {})
 
 
 def _known(

@@ -48,6 +48,7 @@ from albor_core.track.last_words import (
     lines_lost,
     record_end,
     say_rewind,
+    say_unlogged,
     tell,
 )
 from albor_core.track.recordable import recordable
@@ -426,6 +427,7 @@ class Run(MediaMethods):
             self._report_odd(gap_s=0.0)
             if len(self._names.room.refused) != self._refused_said:
                 self._say_refused()
+            unlogged, _ = (0, "") if self._console is None else self._console.settle()
             lost = lines_lost(self._journal, self._live, self.id)
             self._journal.event(
                 "run.end",
@@ -440,12 +442,19 @@ class Run(MediaMethods):
             self._is_closed = self._is_shut = True
             self._live.end(stands.status, self.step)
             facts = {"step": self.step, "wall": time.time(), "lines_lost": lost}
-            record_end(self._attempt, stands, self._exit, **facts)
+            told = record_end(
+                self._attempt, stands, self._exit, **facts, console_bytes_lost=unlogged
+            )
             with contextlib.suppress(OSError):  # the disk is in trouble: the lines were written
                 self._journal.barrier()
             self._journal.close()
         if self._console is not None:
-            self._console.end(None if end.status == "completed" else sys.exc_info()[1])
+            loss, why = self._console.end(None if end.status == "completed" else sys.exc_info()[1])
+            say_unlogged(self.id, loss, why)
+            if loss > unlogged and told:  # printed while the run ended
+                facts["console_bytes_lost"] = loss
+                record_end(self._attempt, stands, self._exit, **facts)
+        self._exit.close()
         self._ended.set()
         for lock in self._attempt.locks:
             os.close(lock)

@@ -121,7 +121,7 @@ class LiveDesk:
         AlborError where that is not provably the run's."""
         from albor_core.run.program.stop_unguarded import STOP_SIGNALS, signal_program
 
-        if signal_program(find_run(run), number, wait_s=_STOP_S):
+        if signal_program(find_run(run), number, wait_s=_STOP_S, sender="albor-tui"):
             return f"by SIG{number}"
         stronger = STOP_SIGNALS[STOP_SIGNALS.index(number) + 1 :]
         again = f"; stop it again for SIG{stronger[0]}" if stronger else ""
@@ -140,7 +140,7 @@ class LiveDesk:
         FilterError, and NotFoundError where no store is.
         """
         from albor_core.feed.run.store_follower import MOST_BESIDES
-        from albor_core.feed.runs.listed_status import statuses_of_unended
+        from albor_core.feed.runs.listed_status import filtered_words
         from albor_core.store.query.filter import parse_filter
         from albor_core.store.query.names import Unknown
         from albor_core.store.query.reader import Reader
@@ -152,7 +152,7 @@ class LiveDesk:
         for store in self._stores():
             with Reader(store) as reader:
                 unknown.look(reader)
-                statuses = statuses_of_unended(reader.unended()) if where.needs_status else {}
+                statuses = filtered_words(reader.unended()) if where.needs_status else {}
                 ids = reader.ids(
                     where=where,
                     statuses=statuses,

@@ -151,20 +151,20 @@ class AndonScreen(RunActionsScreen):
         return super().check_action(action, parameters)
 
     def _title(self, shown: int) -> None:
-        total = len(self._alerts or ())
+        total = None if self._alerts is None else len(self._alerts)
         mark = (shown, total, self._severity, self._open_only)
         if mark == self._titled:
             return
         self._titled = mark
         listing = self.query_one("#list")
-        count = f"{shown} of {total}" if shown != total else f"{total}"
+        count = "" if total is None else f"{total}" if shown == total else f"{shown} of {total}"
         listing.border_title = Content.assemble(("alerts ", "bold $ink"), (count, "$ink-muted"))
         kept = ["open" if self._open_only else "all", self._severity or "every severity"]
         listing.border_subtitle = Content.styled("  ".join(kept), "$ink-muted")
 
     def _nothing(self) -> Content:
         if self._alerts is None:
-            return Content.styled("looking for alerts", "$ink-muted")
+            return styled.loading()
         if not self._alerts:
             hint = "rules: monitoring.alerts of a config, or rules.yaml in this home"
             lines = [self._coverage("no alerts"), Content.styled(hint, "$ink-muted")]
@@ -205,7 +205,7 @@ class AndonScreen(RunActionsScreen):
         if past is not None and (past.run_id, past.metric) == wanted:
             self._draw(row, past)
         elif wanted != self._wanted_past:
-            chart.data = ChartData(empty="looking for its curve", subject=f"{wanted}")
+            chart.data = ChartData(subject=f"{wanted}")
             self.set_timer(REST_S, lambda: self._find_past(*wanted))
         self._wanted_past = wanted
 

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view import LOADING, RunView
 from albor_core.run.errors import AlborError
 from albor_core.store.rows.series import Series
 from albor_tui.messages import EvidenceFound
@@ -204,7 +204,7 @@ class AttentionScreen(RunActionsScreen):
 
     def _title(self, shown: int) -> None:
         total = len(self._found.items)
-        since = self._found.since_last_looked.sentence
+        since = self._found.since_last_looked.sentence if self._found.is_complete else ""
         mark = (shown, total, since, self._open_only)
         if mark == self._titled:
             return
@@ -243,7 +243,7 @@ class AttentionScreen(RunActionsScreen):
 
     def _helps(self, item: AttentionItem | None, view: RunView | None) -> str:
         """What the key of an entry does now, by what can be done to its run now."""
-        if item is None:
+        if item is None or getattr(self.app, "is_read_only", False):
             return ""
         if item.key == "a":
             return "you have seen it"
@@ -265,7 +265,7 @@ class AttentionScreen(RunActionsScreen):
         self.behind = found
         item, evidence = self.current, self.query_one(EvidenceView)
         if found is None or item is None:
-            evidence.tell((), "reading" if item is not None and item.path else "")
+            evidence.tell((), LOADING if item is not None and item.path else "")
         else:
             evidence.tell(found.lines, _no_evidence(item))
         self._show_curve(found, item)

@@ -11,9 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
+from textual.widgets import Static
 
 from albor_core.run.errors import AlborError
 from albor_core.store.diff.compare import MOST_RUNS, is_at_work
+from albor_tui.look import glyphs
 from albor_tui.messages import DiffReady
 from albor_tui.screens.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
@@ -27,8 +29,9 @@ from albor_tui.widgets.diff_panels import (
     MetricsPanel,
     ReachPanel,
     VerdictPanel,
+    legend,
     letter,
-    tone,
+    why_of_all,
 )
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
@@ -60,6 +63,7 @@ class DiffScreen(PollingScreen):
             names = f"{len(self._ids)} runs, {self._left_out} more left out: {names}"
         yield TopBar("runs", "diff", names)
         yield VerdictPanel(id="verdict")
+        yield Static(id="legend", markup=False)
         with Container(id="diff-body"):
             yield Chart("loss", id="overlay")
             yield MetricsPanel(id="metrics")
@@ -69,6 +73,7 @@ class DiffScreen(PollingScreen):
         yield KeyBar()
 
     def on_mount(self) -> None:
+        self.query_one("#legend").display = False
         self.query_one("#overlay", Chart).focus()
         super().on_mount()
 
@@ -104,6 +109,7 @@ class DiffScreen(PollingScreen):
 
     def on_resize(self) -> None:
         self._share_room()
+        self.call_after_refresh(self._draw)  # its legend is as wide as the chart
 
     def _share_room(self) -> None:
         """Where everything is seen at once, few differences leave their room to the curves."""
@@ -111,6 +117,7 @@ class DiffScreen(PollingScreen):
         if self._document is not None:
             verdicts, most = len(self._document["verdicts"]), max(5, self.size.height // 3)
             lines = 3 if verdicts == 1 else verdicts
+            lines = 1 if verdicts > 1 and why_of_all(self._document) else lines
             self.query_one("#verdict").styles.height = 2 + min(lines, most)
         if self._document is None or self.has_class("-narrow") or self.has_class("-short"):
             body.styles.grid_rows = None
@@ -131,11 +138,13 @@ class DiffScreen(PollingScreen):
             return
         key = self._shown_metric(curves)
         chart.data = overlay(curves[key])
-        title: list[Content | tuple[str, str]] = [(f"{key} ", "bold $ink")]
-        for index, run in enumerate(self._document["runs"]):
-            name = styled.text(f"  {letter(index)} {run.get('name') or run['id']}", tone(index))
-            title.append(styled.fit(name, min(name.cell_length, 30)))
-        chart.border_title = Content.assemble(*title)
+        title, rows = Content.styled(f"{key}  ", "bold $ink"), self.query_one("#legend", Static)
+        room = max(10, chart.size.width - title.cell_length - 6)
+        named = legend(self._document, room)
+        rows.display = len(named) > 1  # more than the chart's title holds
+        if rows.display:
+            rows.update(styled.rows(legend(self._document, max(10, self.size.width - 4))))
+        chart.border_title = title if rows.display else title + named[0]
 
     def _curves(self) -> dict[str, Any]:
         """By metric, what there is to overlay."""
@@ -161,13 +170,15 @@ class DiffScreen(PollingScreen):
 
 
 def overlay(curves: list[dict[str, Any]]) -> ChartData:
-    """One line per run, the first on top: it is what the others are compared with."""
+    """One line per run, the first on top: it is what the others are compared with. Where there are
+    more than colours, or none that count, each has its letter on it."""
     lines = []
+    is_lettered = len(curves) > len(RUN_TONES) or glyphs.current.is_ascii
     for index, curve in enumerate(curves):
         mean = tuple(math.nan if v is None else float(v) for v in curve["mean"])
         steps = tuple(float(s) for s in curve["steps"])
         if steps:
-            tone_name = RUN_TONES[index % len(RUN_TONES)]
+            tone_name, name = RUN_TONES[index % len(RUN_TONES)], letter(index)
             tone_name += "-faint" if index >= len(RUN_TONES) else ""
-            lines.append(PlotLine(tone_name, steps, mean, letter(index)))
+            lines.append(PlotLine(tone_name, steps, mean, name, letter=name if is_lettered else ""))
     return ChartData(tuple(reversed(lines)), is_growing=False)

@@ -74,6 +74,7 @@ class LaunchScreen(PollingScreen):
         self._turn = 0  # counts edits: an answer to an older question is dropped
         self._cancel = threading.Event()
         self._is_starting = False
+        self._is_listed = False  # whether the configs were looked for
 
     @property
     def launchpad(self) -> LiveLaunchpad:
@@ -123,6 +124,8 @@ class LaunchScreen(PollingScreen):
 
     def _title(self) -> None:
         title = [("fields" if self._path else "configs", "bold $ink")]
+        if self._path is None and not self._is_listed:
+            title.append((" loading", "$ink-muted"))
         if self._overrides:
             title.append((f" {len(self._overrides)} changed", "$accent"))
         listing = self.query_one("#list")
@@ -134,6 +137,8 @@ class LaunchScreen(PollingScreen):
     @on(ConfigsFound)
     def show_configs(self, message: ConfigsFound) -> None:
         self.query_one(ConfigList).configs = message.configs
+        self._is_listed = True
+        self._title()
         if not message.configs:
             self.show_message("no config in ./configs; o types a path", "$warning")
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
@@ -18,8 +20,9 @@ from textual.containers import Container
 from textual.message import Message
 from textual.worker import get_current_worker
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view import LOADING, RunView
 from albor_core.run.errors import AlborError
+from albor_core.run.values.clean import clean
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, PinAsked, RunChanged
 from albor_tui.model.run_tabs import TABS
 from albor_tui.model.source import RunFollower
@@ -100,7 +103,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         yield TabBar(TABS, self._tab)
         yield AlertBanner(id="banner")
         with Container(id="pages"):
-            yield make_page(self._tab, self._view)
+            yield make_page(self._tab, self._page_view)
         yield StatusBar()
         yield KeyBar()
 
@@ -207,10 +210,16 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
             )
 
     def _now(self) -> RunChanged:
-        return RunChanged(self._view, self._problem)
+        return RunChanged(self._page_view, self._problem)
+
+    @property
+    def _page_view(self) -> RunView:
+        """The run for its pages. What a list knows of it is not all: what that lacks is unread."""
+        return self._view if self._has_news else replace(self._view, status=LOADING)
 
     def _show(self) -> None:
-        self.query_one(Head).view = self._view
+        head = self.query_one(Head)
+        head.is_read, head.view = self._has_news, self._view
         banner = self.query_one(AlertBanner)
         banner.view = self._view
         self.set_class(banner.display, "-alerted")
@@ -234,7 +243,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
             page.display = True
             cast("KeptStylesheet", self.app.stylesheet).freshen(page)
         else:
-            await pages.mount(make_page(key, self._view))
+            await pages.mount(make_page(key, self._page_view))
         self.page.post_message(self._now())
         self.page.post_message(Page.Shown())
 
@@ -248,6 +257,20 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
 
     def broke(self, error: Exception) -> None:
         self.show_message(words_of(error), "$error")
+
+    def places(self) -> Iterator[tuple[str, str, Callable[[], Awaitable[None]]]]:
+        """Where the palette leads: each tab and metric in words, and the way there."""
+        for tab in TABS:
+            yield f"Tab: {tab.name}", f"key {tab.stroke}", partial(self.action_tab, tab.key)
+        known = [one.name for one in self._view.metrics]
+        for page in self.query(Page):
+            known += page.metrics()
+        for name in dict.fromkeys(known):
+            yield f"Metric: {clean(name)}", "its chart", partial(self._show_metric, name)
+
+    async def _show_metric(self, name: str) -> None:
+        await self.action_tab("charts")
+        self.page.show_metric(name)
 
     # -- what is done to the run ---------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view import LOADING, RunsView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of
@@ -321,7 +321,8 @@ class RunsScreen(RunActionsScreen):
         asked = (self._words, self._filter_problem, self._group)
         total = max(len(self._view.rows), self._view.total)
         count = self._count_of(shown, total)
-        count += ", loading" if total and not self._view.is_complete else ""
+        if not (self._view.is_complete and self._has_news):
+            count = f"{count}, {LOADING}" if total else LOADING
         mark = (count, order, self._reverse, asked, chosen, hidden)
         if mark == self._titled:  # a title redraws everything inside its frame
             return
@@ -356,7 +357,8 @@ class RunsScreen(RunActionsScreen):
         self.query_one(RunTable).display = not is_empty
         self.query_one("#preview").display = not is_empty
         if is_empty:
-            empty.update(_nothing(self._has_news, self._words, self._problem))
+            is_read = self._has_news and self._view.is_complete
+            empty.update(_nothing(is_read, self._words, self._problem))
 
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:
@@ -638,9 +640,9 @@ def _stem(views: Sequence[RunView]) -> str:
     return f"runs-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
 
 
-def _nothing(has_news: bool, words: str, problem: str) -> Content:
-    if not has_news:
-        return Content.styled("looking for runs", "$ink-muted")
+def _nothing(is_read: bool, words: str, problem: str) -> Content:
+    if not is_read:
+        return styled.loading()
     if words:
         return styled.text(f"no run matches {words!r}; esc shows all", "$ink-muted")
     if problem:

@@ -99,7 +99,7 @@ class AlertPanel(Panel):
     def draw(self, width: int, height: int) -> Content:
         row = self.alert
         if row is None:
-            return Content.styled("no alert", "$ink-muted")
+            return styled.loading()
         facts = self._facts(row)
         said = textwrap.wrap(clean(row.message), max(1, width)) or [""]
         more = height - min(3, len(said)) - sum(is_needed for is_needed, _, _ in facts)

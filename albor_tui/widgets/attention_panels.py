@@ -12,7 +12,8 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.runs.state_word import shown_word
+from albor_core.feed.view import LOADING, RunView
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of, tails_of_items
@@ -87,7 +88,7 @@ class AttentionHead(Widget):
 def head(found: AttentionList, width: int) -> Content:
     """ "4 need you, 3 running fine, 1 not watched ...", as much as fits; the least first left."""
     count, hours = len(found.open), gpu_hours(found.gpu_hours)
-    needs = f"{count} needs you" if count == 1 else f"{count} need you" if count else ""
+    needs = _needs(found)
     tone = styled.SEVERITY_TONE.get(found.severity, "$ink")
     parts = [(needs or _calm(found), f"bold {tone}" if count else f"bold {_calm_tone(found)}")]
     if found.fine and (count or not found.is_quiet):
@@ -111,13 +112,21 @@ def head(found: AttentionList, width: int) -> Content:
     return line
 
 
+def _needs(found: AttentionList) -> str:
+    """ "4 need you", "1 needs you so far" while runs are still read; "" where none does."""
+    count = len(found.open)
+    words = f"{count} needs you" if count == 1 else f"{count} need you"
+    return (words if found.is_complete else f"{words} so far") if count else ""
+
+
 def _calm(found: AttentionList) -> str:
     if not found.is_complete:
-        return "looking"
+        return LOADING
     if found.is_quiet and found.fine:
         count = quantity.counted(len(found.fine), "run")
         return f"quiet: {count} watched, nothing is wrong"
-    return "nothing that could be read needs you" if found.problem else "nothing needs you"
+    is_sure = not (found.problem or found.being_read)
+    return "nothing needs you" if is_sure else "nothing that could be read needs you"
 
 
 def _calm_tone(found: AttentionList) -> str:
@@ -127,7 +136,7 @@ def _calm_tone(found: AttentionList) -> str:
 def nothing(found: AttentionList, names: dict[str, str], hidden: int) -> Content:
     """What to say where no entry is listed: never more than is known."""
     if not found.is_complete:
-        return Content.styled("looking at the runs", "$ink-muted")
+        return styled.loading()
     calm = Content.styled(_calm(found), f"bold {_calm_tone(found)}")
     lines = [calm if calm.plain.startswith("quiet") else Content.styled(_calm(found), "bold $ink")]
     if not (found.fine or found.not_watched):
@@ -138,6 +147,9 @@ def nothing(found: AttentionList, names: dict[str, str], hidden: int) -> Content
             named = ", ".join(clean(names.get(one, one), limit=40) for one in ids[:3])
             more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
             lines.append(styled.text(f"{word}: {named}{more}", tone))
+    if found.being_read:
+        count = quantity.counted(len(found.being_read), "run")
+        lines.append(Content.styled(f"{count} ended just now: not read to the end", "$ink-muted"))
     if found.problem:
         lines.append(styled.text(f"not everything could be read: {found.problem}", "$warning"))
     if hidden:
@@ -195,7 +207,8 @@ class AttentionTable(LineList):
         key = Content.assemble(
             (f"{item.key} ", "bold $accent"), (KEY_WORD.get(item.key, ""), "$ink-muted")
         )
-        said = key if item.key and item.key != "enter" else Content("")
+        is_offered = item.key not in ("", "enter") and not getattr(self.app, "is_read_only", False)
+        said = key if is_offered else Content("")
         if not item.is_open:
             said = Content.styled(_seen(item), "$ink-faint")
         if width < 110:  # a summary has the place of a key that there is not
@@ -265,9 +278,7 @@ class AttentionDetail(Panel):
         began = ""
         if item.since_wall is not None:
             began = f"{since(item)} ago, {quantity.clock(item.since_wall)}"
-        step = "" if item.step is None else f"step {quantity.count(item.step)}"
-        if self.run is not None:
-            step = f"{self.run.status}{', ' if step else ''}{step}"
+        step = self._now(item)
         name = f"{item.run_name}  {item.run_id}" if item.run_name else item.run_id or item.host
         host = f" on {item.host}" if item.host and item.run_id else ""
         key = f"{item.key}: {self.helps}" if self.helps and item.key else ""
@@ -282,6 +293,16 @@ class AttentionDetail(Panel):
             (False, "seen", _marked(item), "$ink"),
             (False, "shell", item.command, "$ink-muted"),
         ]
+
+    def _now(self, item: AttentionItem) -> str:
+        """What its run is doing, and at which step: not where the trouble began."""
+        run = self.run
+        at = item.step if run is None or run.step is None else run.step
+        step = "" if at is None else f"step {quantity.count(at)}"
+        if run is None:
+            return step
+        word = shown_word(run.status, run.age_s if run.is_silent else None)
+        return f"{word}, {step}" if step else word
 
     def _curve(self) -> str:
         return glyphs.spark(self.past[1][-400:], max(1, self.content_size.width - 8))

@@ -41,6 +41,27 @@ def tone(index: int) -> str:
     return f"$line-{RUN_TONES[index % len(RUN_TONES)]}{dim}"
 
 
+_LEGEND_ROWS = 3
+_LEGEND_NAMES = (30, 20, 14, 10, 7, 4)  # cells of a name, where it is longer
+
+
+def legend(document: Document, width: int) -> list[Content]:
+    """Every run's letter and name in as few rows of `width` cells as names can be read in."""
+    rows: list[Content] = []
+    for most in _LEGEND_NAMES:
+        rows = [Content("")]
+        for index, run in enumerate(document["runs"]):
+            name = styled.text(str(run.get("name") or run["id"]), tone(index))
+            shown = styled.fit_middle(name, min(name.cell_length, most))
+            one = Content.assemble((f"{letter(index)} ", f"bold {tone(index)}"), shown)
+            if rows[-1].cell_length + one.cell_length > width and rows[-1].plain:
+                rows.append(Content(""))
+            rows[-1] += one + "  "
+        if len(rows) <= (1 if len(document["runs"]) <= len(RUN_TONES) else _LEGEND_ROWS):
+            break
+    return rows
+
+
 class DiffPanel(Panel):
     """Draws `document`."""
 
@@ -51,7 +72,7 @@ class DiffPanel(Panel):
 
     def draw(self, width: int, height: int) -> Content:
         if self.document is None:
-            return Content.styled("comparing", "$ink-muted")
+            return styled.loading()
         lines = self.lines(self.document, width, height)
         if len(lines) > height:
             hidden = len(lines) - height + 1
@@ -71,8 +92,7 @@ class VerdictPanel(DiffPanel):
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         verdicts = list(document["verdicts"])
-        reasons = {_no_outcome(one) for one in verdicts}
-        if len(verdicts) > 1 and len(reasons) == 1 and (why := reasons.pop()):  # said once
+        if len(verdicts) > 1 and (why := why_of_all(document)):  # said once
             head = Content.styled("none is judged against ", "$ink-muted")
             return [head + _named(document, 0) + styled.text(f"   {why}", "$ink-muted")]
         found: list[Content] = []
@@ -215,9 +235,8 @@ class MetricsPanel(DiffPanel):
             stats = [stat or {} for stat in metrics[key][:count]]
             values = [styled.fit(cell_of, cell, "right") for cell_of in _lasts(key, stats, cell)]
             found.append(Content("").join([name, *values]))
-        if hidden:
-            told = f"{hidden} more runs do not fit: albor runs diff"
-            found.insert(1, Content.styled(told, "$ink-muted"))
+        told = f"{hidden} more runs do not fit: albor runs diff" if hidden else ""
+        self.border_subtitle = Content.styled(told, "$ink-muted")
         return found
 
 
@@ -264,6 +283,12 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
         if line.cell_length + part.cell_length <= width:
             line += part
     return line
+
+
+def why_of_all(document: Document) -> str:
+    """The one reason why no pair is judged; "" where one is, or their reasons differ."""
+    reasons = {_no_outcome(one) for one in document["verdicts"]}
+    return reasons.pop() if len(reasons) == 1 else ""
 
 
 def _no_outcome(verdict: Document) -> str:

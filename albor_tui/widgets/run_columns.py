@@ -24,6 +24,7 @@ GAP = 2
 _NAME_FIRST, _LUXURY = 28, 8  # so long a name comes before columns of such a rank
 _METRIC_MIN, _METRIC_MAX, _METRIC_VALUE = 20, 36, 12
 _BAR_MIN, _BAR_MAX, _TREND_MAX, _TREND_LIMIT = 10, 24, 32, 160
+_STATE = 12
 METRIC = "metric"  # the column of what stands for a run
 GUTTER = 3  # cursor, mark, air
 _MOST_NAMES = 0.9  # so many of the names are shown whole before bars get wider
@@ -127,14 +128,15 @@ def _headline(one: Headline, rank: int) -> TableColumn:
 
 
 COLUMNS = (
-    TableColumn("state", 12, 0, lambda v, w: styled.state_of(v), "left"),
+    TableColumn("state", _STATE, 0, lambda v, w: styled.state_of(v), "left"),
     TableColumn("run", _NAME_MIN, 0, _name, "left"),
     TableColumn("experiment", 11, 9, lambda v, w: styled.text(v.experiment, "$ink-muted"), "left"),
     TableColumn("done", 4, 3, _progress),
     TableColumn(METRIC, _METRIC_MIN, 6, _metric, "left"),
     TableColumn("loss trend", 16, 8, _trend, "left"),
     *(_headline(one, rank) for rank, one in enumerate(_LISTED, 3)),
-    TableColumn("ends", 7, 2, styled.ends),
+    TableColumn("took", 7, 10, lambda v, w: _figure(quantity.duration(v.elapsed_s), v)),
+    TableColumn("ends", 8, 2, styled.ends),
     TableColumn("alert", 5, 1, _alerts),
 )
 
@@ -151,20 +153,23 @@ class TableNeeds:
     absent: frozenset[str] = frozenset({METRIC})
     longest_metric: int = _METRIC_MIN
     is_without_loss: bool = False
+    longest_state: int = _STATE
 
 
 def needs_of(runs: Sequence[RunView], tails: Mapping[str, str]) -> TableNeeds:
     """Figures of the house that none of these runs has give way to what stands for them."""
     lengths = sorted(len(name_of(view, tails)) for view in runs) or [_NAME_MIN]
     names = lengths[int((len(lengths) - 1) * _MOST_NAMES)], lengths[-1]
+    state = max((_STATE, *(styled.state_of(v).cell_length for v in runs if v.status == "unknown")))
     own = [(view, one) for view in runs if view.metrics and (one := _own(view)) is not None]
     if not own:
-        return TableNeeds(*names)
+        return TableNeeds(*names, longest_state=state)
     absent = {_title(one) for one in _LISTED if not _is_said(one, runs)}
     if not any(view.trend or view.loss_history for view in runs):
         absent.add("loss trend")
     longest = max(cell_len(clean(one.name)) for _, one in own) + _METRIC_VALUE
-    return TableNeeds(*names, frozenset(absent), longest, any(view.loss is None for view, _ in own))
+    is_lossless = any(view.loss is None for view, _ in own)
+    return TableNeeds(*names, frozenset(absent), longest, is_lossless, state)
 
 
 def _is_said(one: Headline, runs: Sequence[RunView]) -> bool:
@@ -207,5 +212,7 @@ def layout(width: int, needs: TableNeeds) -> list[tuple[TableColumn, int]]:
 
 def _ranked(column: TableColumn, needs: TableNeeds) -> TableColumn:
     """What stands for runs without a loss comes before everything else that may give way."""
+    if column.title == "state":
+        return replace(column, width=needs.longest_state)
     is_first = column.title == METRIC and needs.is_without_loss
     return replace(column, rank=1) if is_first else column

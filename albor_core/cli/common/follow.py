@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -24,7 +25,7 @@ from albor_core.run.exit import read_exit
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.headlines import LOSSES
 from albor_core.run.program.scheduler import current_job
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.rundir import RunDir, albor_home, read_json
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import integer, number, whole_of
@@ -56,6 +57,8 @@ def follow(
     alerts = AlertLines(run)  # from before it starts: what it said in an earlier attempt is known
     with _interrupts() as interrupted:  # from before it starts: it may not be left in silence
         begin()
+        if os.environ.get("ALBOR_HOME_MAX"):
+            _tell_of_home()
         if detach:
             if as_json:
                 emit(document(run, "detached", None))
@@ -72,6 +75,15 @@ def follow(
     else:
         print_ending(run, code)
     return code or 0
+
+
+def _tell_of_home() -> None:
+    """Once, where the home comes near the size that its owner gave it."""
+    from albor_core.store.upkeep.home_size import HomeLook
+
+    home = albor_home()
+    if words := HomeLook(home, wait_s=2.0).words():
+        print_note(f"albor: {clean(home)}: {words}; albor doctor --disk says by what")
 
 
 def _drain_or_warn(run: RunDir) -> None:

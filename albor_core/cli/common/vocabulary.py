@@ -53,6 +53,7 @@ EVENTS: Mapping[str, str] = {
     "recipe.loaded": "the class of `training.mode`, its source file and what it read",
     "recipe.changed": "the source file is not the one that the attempt before loaded",
     "run.imported": "the history comes from another tracker",
+    "run.restored": "what a rewind took back counts again, by `albor runs restore`",
     "import.axis": "what the steps of those metrics count, where it is not the step of the program",
     "import.left_out": "parts of that history that have no place here, counted",
     "sample": "a text that the model made",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from albor_core.data.read.inputs import InputSource
     from albor_core.data.read.sources import ImportPlan, ImportReport
     from albor_core.data.stage.counts import Counts
+
+
+_MOST_COLUMNS = 5
 
 
 @click.command(name="import")
@@ -43,6 +47,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Leave out longer documents.",
 )
+@click.option(
+    "--url", "urls", multiple=True, metavar="[SRC=]URL",
+    help="Record where SRC was fetched from; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--revision", "revisions", multiple=True, metavar="[SRC=]WORD",
+    help="Record which revision of it SRC is; repeatable.",
+)  # fmt: skip
 @click.option("--no-git", is_flag=True, help="Read repositories as plain folders.")
 @step_options
 def import_(
@@ -52,6 +64,8 @@ def import_(
     suffixes: tuple[str, ...],
     column: str | None,
     max_bytes: int,
+    urls: tuple[str, ...],
+    revisions: tuple[str, ...],
     no_git: bool,
     workers: int | None,
     force: bool,
@@ -64,11 +78,18 @@ def import_(
     not ignore, a bare one its HEAD; a .jsonl, .jsonl.gz, .csv, .tsv or .parquet file the texts in
     --column; any other file its text.
     """
-    from albor_core.data.read.inputs import Asked
+    from albor_core.data.read.inputs import Asked, origins_of
     from albor_core.data.read.sources import import_sources, plan_import
     from albor_core.data.stage.workers import default_workers
 
-    asked = Asked(suffixes, exclude, max_bytes, column, git=not no_git)
+    asked = Asked(
+        suffixes,
+        exclude,
+        max_bytes,
+        column,
+        git=not no_git,
+        origins=origins_of(sources, urls, revisions),
+    )
     how: dict[str, Any] = {"workers": workers or default_workers(), "force": force}
     with progress(lambda files, size: f"{files:,} documents, {size:,} bytes read") as tell:
         if only_plan:
@@ -136,6 +157,7 @@ def _tell(made: ImportReport | ImportPlan) -> None:
     print_line(f"{clean(str(made.out))}: {taken}; skipped {skipped}")
     for reason, keys in sorted(made.counts.examples.items()):
         print_line(f"  {reason:<14} such as {clean(keys[0])}")
+    _tell_columns(made)
     for source in made.sources:
         if source.commit is not None:
             under = source.licence or "an unknown licence"
@@ -147,6 +169,24 @@ def _tell(made: ImportReport | ImportPlan) -> None:
             )
 
 
+def _tell_columns(made: ImportReport | ImportPlan) -> None:
+    """Where files differ in the column that the text is taken from, and where rows have it in
+    another.
+    """
+    several = len({source.column for source in made.sources if source.column}) > 1
+    for source in made.sources:
+        counts = made.counts.sources.get(source.name)
+        found = counts.elsewhere.most_common(_MOST_COLUMNS) if counts is not None else []
+        if source.column and (several or found):
+            print_line(f"  {clean(source.name)}: text taken from `{clean(source.column)}`")
+        for column, rows in found:
+            what = (
+                f"{counted(rows, 'row')} {'has' if rows == 1 else 'have'} `{clean(column)}` instead"
+            )
+            print_line(f"    {what}: --column {clean(shlex.quote(column))} takes those")
+
+
 def _sources(sources: tuple[InputSource, ...], counts: Counts) -> list[dict[str, Any]]:
     found = counts.to_json()["sources"]
-    return [source.facts() | found.get(source.name, {}) for source in sources]
+    none: dict[str, Any] = {"elsewhere": {}}
+    return [source.facts() | none | found.get(source.name, {}) for source in sources]

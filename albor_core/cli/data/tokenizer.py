@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from albor_core.cli.common.count import COUNT
+from albor_core.cli.common.count import COUNT, Count
 from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused
 from albor_core.run.errors import DataError
-from albor_core.run.values.quantity import duration
+from albor_core.run.values.quantity import byte_size, counted, duration
 
 _SHOWN = 12
 
@@ -38,26 +38,47 @@ _kind_option = click.option(
 )  # fmt: skip
 
 
+_corpora = click.argument(
+    "corpora", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CORPUS..."
+)
+_lines_option = click.option(
+    "--max-lines",
+    type=Count(least=1),
+    metavar="N",
+    help="Train on the first N lines alone.",
+)
+
+
 @tokenizer.command()
-@click.argument("corpus", type=click.Path(path_type=Path))
+@_corpora
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path))
 @click.option("--vocab-size", required=True, type=COUNT)
+@_lines_option
 @_kind_option
 @json_option
-def plan(corpus: Path, out: Path, vocab_size: int, kind: str, as_json: bool) -> None:
-    """Check CORPUS, --vocab-size and --out, and tell how long training takes, from a part of CORPUS
-    that is trained on. Changes nothing; exits 1 with every problem.
+def plan(
+    corpora: tuple[Path, ...],
+    out: Path,
+    vocab_size: int,
+    max_lines: int | None,
+    kind: str,
+    as_json: bool,
+) -> None:
+    """Check each CORPUS, --vocab-size and --out, and tell what the text is made of and how long
+    training takes, from a part of it that is trained on. Changes nothing; exits 1 with every
+    problem.
     """
     from albor_core.data.pack.tokenizer import plan_tokenizer
 
-    made = plan_tokenizer(corpus, out, vocab_size=vocab_size, kind=kind)
+    made = plan_tokenizer(corpora, out, vocab_size=vocab_size, kind=kind, max_lines=max_lines)
+    name = ", ".join(map(str, corpora))
     if made.problems:
-        raise plan_refused(corpus, made.problems)
+        raise plan_refused(Path(name), made.problems)
     if as_json:
         emit(
             {
                 "schema": "albor.tokenizer.plan/1",
-                "corpus": str(corpus),
+                "corpus": name,
                 "ok": True,
                 "out": str(made.out),
                 "vocab_size": made.vocab_size,
@@ -66,26 +87,46 @@ def plan(corpus: Path, out: Path, vocab_size: int, kind: str, as_json: bool) -> 
                 "text_bytes": made.text_bytes,
                 "kind": made.kind,
                 "seconds": made.seconds,
+                "lines": made.lines,
+                "max_lines": max_lines,
+                "sampled": None if made.sampled is None else asdict(made.sampled),
             }
         )
     else:
         took = "" if made.seconds is None else f" in about {duration(made.seconds)}"
         print_line(
-            f"{clean(corpus)}: ok; `albor tokenizer apply` trains {vocab_size:,} tokens ({kind}) "
+            f"{clean(name)}: ok; `albor tokenizer apply` trains {vocab_size:,} tokens ({kind}) "
             f"into {clean(made.out)}{took}"
         )
+        if made.sampled is not None and made.lines is not None:
+            seen = made.sampled
+            about = "" if seen.is_all else "about "
+            part = "" if seen.is_all else f" in the first {byte_size(seen.bytes)}"
+            print_line(
+                f"  {about}{counted(made.lines, 'line')} of {byte_size(made.text_bytes or 0)}; "
+                f"{counted(seen.unique_characters, 'different character')}{part}"
+            )
 
 
 @tokenizer.command()
-@click.argument("corpus", type=click.Path(path_type=Path))
+@_corpora
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="tokenizer.json")
 @click.option("--vocab-size", required=True, type=COUNT)
+@_lines_option
 @_kind_option
 @click.option("--force", is_flag=True, help="Replace another tokenizer.")
 @json_option
-def apply(corpus: Path, out: Path, vocab_size: int, kind: str, force: bool, as_json: bool) -> None:
-    """Train a tokenizer of --vocab-size tokens, specials first, on CORPUS. Its vocabulary in the
-    kind's own format (vocab.json and merges.txt of a bpe) is written beside it.
+def apply(
+    corpora: tuple[Path, ...],
+    out: Path,
+    vocab_size: int,
+    max_lines: int | None,
+    kind: str,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Train a tokenizer of --vocab-size tokens, specials first, on each CORPUS. Its vocabulary in
+    the kind's own format (vocab.json and merges.txt of a bpe) is written beside it.
     """
     from albor_core.data.pack.tokenizer import train_tokenizer
 
@@ -93,8 +134,9 @@ def apply(corpus: Path, out: Path, vocab_size: int, kind: str, force: bool, as_j
         lambda done, total: f"{done:,} of {total:,} documents; the merges follow"
     ) as tell:
         report = train_tokenizer(
-            corpus, out, vocab_size=vocab_size, kind=kind, force=force, progress=tell
-        )
+            corpora, out, vocab_size=vocab_size, kind=kind, max_lines=max_lines, force=force,
+            progress=tell,
+        )  # fmt: skip
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         plain["files"] = list(report.files)

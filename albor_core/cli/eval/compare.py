@@ -113,6 +113,8 @@ def _figures(one: Kept, two: Kept, shared: Sequence[str], seed: int) -> list[dic
             "method": result.method,
             "p": result.p,
             "p_adjusted": p,
+            "most_differing": result.most_differing,
+            "can_show": result.can_show,
             "verdict": result.verdict(name["better"], p),
         }
         for (name, alone, result), p in zip(found, adjusted, strict=True)
@@ -155,7 +157,11 @@ def _print_compared(document: Mapping[str, Any]) -> None:
     for one in document["figures"]:
         if lost := one["only_in_a"] + one["only_in_b"]:
             print_note(f"{clean(one['figure'])}: {lost:,} items are in one alone, and left out")
-        if 2.0 ** (1 - one["n"]) >= document["level"]:
+        if one["most_differing"] is not None:
+            said = f"none of {counted(one['n'], 'item')} differs: at most"
+            share = f"{one['most_differing']:.1%} of such items do (95 %)"
+            print_note(f"{clean(one['figure'])}: {said} {share}")
+        if not one["can_show"]:
             said = f"{counted(one['n'], 'item')} can never show a difference"
             print_note(f"{clean(one['figure'])}: {said}")
     for one in document["other"]:

@@ -66,7 +66,13 @@ def _asked(command: F) -> F:
     """The options that plan and apply have in common."""
     options = (
         click.argument("model", metavar="DIR|RUN"),
-        click.option("--task", "words", multiple=True, metavar="KIND:DATA", help="Add a task."),
+        click.option(
+            "--task",
+            "words",
+            multiple=True,
+            metavar="KIND:DATA",
+            help="Add a task; text:- takes the text on stdin.",
+        ),
         click.option(
             "--tasks",
             "file",
@@ -290,10 +296,22 @@ def _told(asked: Mapping[str, Any]) -> EvaluationRequest:
             raise UsageError("--set is for --task", hint=f"write it into {file}")
         told = read_file(file)
     else:
-        told = told_by_words(words, dict(map(_override, asked["overrides"])), Settings())
+        values = dict(map(_override, asked["overrides"]))
+        told = told_by_words(words, values, Settings(), _stdin)
     given = {key: asked[key] for key in ("batch_size", "dtype", "device")}
     known = {key: value for key, value in given.items() if value is not None}
     return EvaluationRequest(told.tasks, replace(told.settings, **known))
+
+
+def _stdin() -> str:
+    import sys
+
+    from albor_core.cli.generate import read_text
+
+    example = "echo 'def f():' | albor eval plan DIR --task text:-"
+    if sys.stdin is not None and sys.stdin.isatty():
+        raise UsageError("--task text:- reads stdin, and it is a terminal", hint=example)
+    return read_text("-", "text", hint=example)
 
 
 def _override(text: str) -> tuple[str, Any]:

@@ -21,7 +21,7 @@ from albor_core.run.errors import (
     UsageError,
 )
 from albor_core.run.files.pulled_file import refuse_pulled
-from albor_core.run.rundir import RunDir, registered_runs
+from albor_core.run.rundir import RunDir
 from albor_core.store.query.resolve import find_run
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -171,7 +171,8 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
     if subject.word == "completed" and subject.kind != "imported":
         print_note(f"{found.id} is complete: there is nothing to retry")
     elif not offered.is_possible:
-        kind = InUseError if subject.is_active else UsageError
+        is_owned = subject.is_active or not subject.is_launched_here
+        kind = InUseError if is_owned else UsageError
         raise kind(f"cannot retry {found.id}: {offered.why_not}", hint=offered.instead)
     elif offered.order:
         return _order(found, offered.order, 30.0, as_json)
@@ -207,13 +208,6 @@ def _start_again(found: RunDir) -> None:
     from albor_core.guard.launch import read_launch, start_guard, write_launch
 
     refuse_strangers(found)
-    here = found.path.resolve()
-    if not any(known.path.resolve() == here for known in registered_runs()):
-        raise UsageError(
-            f"cannot retry {found.id}: {found.path} is not in the run list of this home, so its"
-            " command is not trusted",
-            hint="albor guard run -- CMD",
-        )
     launch = read_launch(found)
     if not Path(launch.cwd).is_dir():
         raise NotFoundError(

@@ -96,7 +96,7 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
 
     Exits 1 where something is wrong; `albor db rebuild` repairs what can be repaired.
     """
-    from albor_core.store.file.paths import global_store
+    from albor_core.store.file.paths import global_store, rebuild_hint
     from albor_core.store.upkeep.check import check as look
 
     check_home()
@@ -112,7 +112,7 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
     for problem in report.problems:
         print_note(f"  - {clean(problem)}")
     if report.problems:
-        again = "albor db rebuild" if folder is None else f"albor db rebuild {folder}"
+        again = rebuild_hint() if folder is None else f"albor db rebuild {folder}"
         if len(report.problems) == len(report.gone):
             again = (
                 f"albor db rebuild DIR, where they lie now; albor runs rm {' '.join(report.gone)}"

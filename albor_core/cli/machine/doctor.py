@@ -28,7 +28,6 @@ _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
 _RECENT_RUNS = 200
 _BIGGEST = 10
-_REBUILD = "albor db rebuild"
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _cap() -> Iterator[Check]:
         return
     if most is None:
         return
-    size = size_of(albor_home())
+    size = size_of(albor_home().resolve())
     is_well = False if size > most else None if size > NEAR * most else True
     yield Check(
         "home size",
@@ -196,13 +195,14 @@ def _stores() -> Iterator[Check]:
     from albor_core.cli.common.lookup import absent_runs
     from albor_core.feed.runs.store_lag import find_arrears
     from albor_core.run.errors import AlborError
-    from albor_core.store.file.paths import global_store
+    from albor_core.store.file.paths import global_store, rebuild_hint
     from albor_core.store.query.reader import Reader
 
     path = global_store()
+    again = rebuild_hint(path)
     if not path.is_file():
         if any(True for _ in registered_runs()):
-            yield Check("store", False, f"{path}: missing, though there are runs", _REBUILD)
+            yield Check("store", False, f"{path}: missing, though there are runs", again)
         else:
             yield Check("store", None, f"{path}: not there yet", "albor demo")
         return
@@ -211,16 +211,16 @@ def _stores() -> Iterator[Check]:
             count, absent = len(reader.runs()), absent_runs(reader).missing
             arrears = find_arrears(reader, [row.id for row in reader.runs()], settled=True)
     except AlborError as error:
-        yield Check("store", False, error.message, error.hint or _REBUILD)
+        yield Check("store", False, error.message, error.hint or again)
         return
     what = f"{path}: {count:,} runs, {byte_size(path.stat().st_size)}"
     if absent:
         what += f"; {counted(absent, 'registered run', 'is', 'are')} not in it"
-    yield Check("store", not absent, what, _REBUILD)
+    yield Check("store", not absent, what, again)
     late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
     if late:
         detail = f"{byte_size(sum(late.values()))} of the journal of {_first(late)} are not in it"
-        yield Check("index", False, detail, _REBUILD)
+        yield Check("index", False, detail, again)
     lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
     if lost:
         detail = (
@@ -379,9 +379,16 @@ def _odd_values() -> Iterator[Check]:
             for row in reader.runs(limit=_RECENT_RUNS):
                 if events := reader.events(row.id, names=("track.odd",), limit=1):
                     told[row.id] = _odd_words(events[0].data)
+                at = reader.positions(row.id)
+                lost, unread = sum(one.damaged for one in at), sum(one.ignored for one in at)
                 if events := reader.events(row.id, names=(NO_ROOM_EVENT,), limit=1):
-                    crowded[row.id] = str(events[0].data.get("left_out") or "some")
-                elif lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
+                    names = events[0].data.get("left_out")
+                    crowded[row.id] = f"{names:,} names" if isinstance(names, int) else "names"
+                elif unread and len(reader.summary(row.id)) >= MAX_NAMES:  # before there was one
+                    crowded[row.id] = f"names in {counted(unread, 'line')}"
+                else:
+                    lost += unread
+                if lost:
                     skipped[row.id] = lost
     except AlborError:
         return  # said by the check of the store itself
@@ -394,11 +401,11 @@ def _odd_values() -> Iterator[Check]:
     if skipped:
         run_id, count = next(iter(skipped.items()))
         more = f", and in {counted(len(skipped) - 1, 'more run')}" if len(skipped) > 1 else ""
-        said = f"{count} damaged or unknown lines in the files of {run_id}{more}"
+        said = f"{counted(count, 'damaged or unknown line')} in the files of {run_id}{more}"
         yield Check("lines", None, said, f"albor runs show {run_id}; its other lines are there")
 
     for run_id, names in crowded.items():
-        said = f"values of {names} names of {run_id} left out: a run's store holds {MAX_NAMES:,}"
+        said = f"values of {names} of {run_id} left out: a run's store holds {MAX_NAMES:,}"
         hint = "they stand in its journal; a metric with a goal or a pin always has room"
         yield Check("names", None, f"{said} names", hint)
 

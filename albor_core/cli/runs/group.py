@@ -66,6 +66,10 @@ T = TypeVar("T")
         "pin": ("albor_core.cli.runs.annotate:pin", "Pin a run."),
         "rename": ("albor_core.cli.runs.annotate:rename", "Give a run another name."),
         "mv": ("albor_core.cli.runs.transfer.move:mv", "Move run directories to another folder."),
+        "restore": (
+            "albor_core.cli.runs.restore:restore",
+            "Bring back what a rewind took back.",
+        ),
         "rm": ("albor_core.cli.runs.removal:rm", "Remove runs for good."),
         "gc": ("albor_core.cli.runs.removal:gc", "Remove what killed processes left behind."),
     },
@@ -121,7 +125,8 @@ def show(run: str, most: int | None, patch: bool, db: str | None, as_json: bool)
             _write_patch(card)
             return
         if not as_json:
-            print_line(render_show(document, card))
+            unread = sum(at.ignored for at in reader.positions(run_id))
+            print_line(render_show(document, card, unread))
             return
         run_dir = placed(run_id, document["run"]["path"])
         document["media"] = [one.to_json() for one in media_in(reader, run_dir)]
@@ -176,7 +181,7 @@ def _folder(reference: str) -> str | None:
 def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, Any], RunCard]:
     """All of albor.runs.show/1 but the points and media, and the card that it has a part of."""
     from albor_core.feed.runs.listed_status import now_of
-    from albor_core.feed.runs.store_lag import lines_lost
+    from albor_core.feed.runs.store_lag import console_bytes_lost, lines_lost
     from albor_core.run.files.pulled_file import read_pulled
 
     detail = reader.detail(run_id)
@@ -192,6 +197,7 @@ def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, An
         "silent_s": status.silent_s,
         **(_attention(Path(row.path), run_id) if db is None else _NOT_LOOKED_AT),
         "lines_lost": lines_lost(row.path, detail.facts),
+        "console_bytes_lost": console_bytes_lost(row.path, detail.facts),
         "pulled": None if pulled is None else asdict(pulled),
         "parent": reader.parents([run_id]).get(run_id),
         "children": list(card.child_ids),
@@ -316,7 +322,4 @@ def _pages(
     if most is not None:
         yield reader.outline(run_id, key, most)
         return
-    after: int | None = None
-    while points := reader.points(run_id, key, after, limit=_PAGE):
-        yield points
-        after = points[-1][0] + 1
+    yield from reader.pages_of(reader.series_ids(run_id, (key,)), key, _PAGE)

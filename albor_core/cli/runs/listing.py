@@ -23,6 +23,7 @@ from albor_core.cli.runs.run_columns import (
     FIELDS,
     Listing,
     default_table,
+    duration_of,
     group_table,
     run_table,
 )
@@ -92,7 +93,7 @@ def ls(
 
     \b
     A FILTER is one or more terms, all of which must hold:
-      status:running,failed     running paused restarting unguarded hung queued
+      status:running,failed     running paused restarting unguarded hung silent queued
                                 completed stopped failed lost unknown, or active, ended
       tag:a experiment:b host:c kind:train   exact, or the beginning: host:gpu*
       group:a job_type:eval                  as the program said in track.start
@@ -127,9 +128,11 @@ def ls(
     else:
         _print_listing(found, wanted, is_whole=is_whole, is_behind=is_whole and absent.missing > 0)
     if is_whole and absent.missing:
+        from albor_core.store.file.paths import rebuild_hint
+
         print_note(
             f"{counted(absent.missing, 'registered run', 'is', 'are')} not in the store; "
-            "next: albor db rebuild"
+            f"next: {rebuild_hint()}"
         )
     if begun:
         print_note(f"just begun, and not in the list yet: {_some(begun)}")
@@ -173,10 +176,15 @@ def _current(
     grouped: bool,
 ) -> Listing:
     """The listing once ended runs have all their lines in the store, as far as that can be had."""
-    from albor_core.feed.runs.store_lag import find_arrears, index_arrears
+    from albor_core.feed.runs.store_lag import (
+        find_arrears,
+        find_being_read,
+        index_arrears,
+    )
 
     def late(shown: Collection[str]) -> list[str]:
-        return [run for run, one in find_arrears(reader, shown).items() if one.unindexed_bytes]
+        short = [run for run, one in find_arrears(reader, shown).items() if one.unindexed_bytes]
+        return [*short, *find_being_read(reader, shown)]
 
     index_arrears(reader, late(()), timeout_s=_CATCH_UP_S)
     found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
@@ -191,9 +199,11 @@ def _shortfalls(arrears: Mapping[str, Arrears]) -> Iterator[str]:
     """A sentence for each kind of thing that the figures of ended runs are short of."""
     late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
     if late:
+        from albor_core.store.file.paths import rebuild_hint
+
         yield (
             f"what is shown of {_some(late)} may be a part: {sum(late.values()):,} bytes of journal"
-            " are not in the store yet; next: albor db rebuild"
+            f" are not in the store yet; next: {rebuild_hint()}"
         )
     lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
     if lost:
@@ -219,7 +229,7 @@ def _filter(text: str) -> Filter:
 def _listing(
     reader: RunList, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
 ) -> Listing:
-    from albor_core.feed.runs.listed_status import now_of, statuses_of_unended
+    from albor_core.feed.runs.listed_status import filtered_words, now_of
 
     if where.terms:
         from albor_core.store.query.names import Unknown
@@ -227,7 +237,7 @@ def _listing(
         unknown = Unknown(where)
         unknown.look(reader)
         unknown.refuse()
-    words = statuses_of_unended(reader.unended()) if where.needs_status else {}
+    words = filtered_words(reader.unended()) if where.needs_status else {}
     asked |= {"where": where, "statuses": words, "pinned_first": True}
     limit = asked["limit"]
     rows = reader.runs(**{**asked, "limit": None} if grouped else asked)
@@ -235,7 +245,7 @@ def _listing(
     groups = _groups(reader, rows, columns, limit) if grouped else None
     total = len(rows)
     if groups is not None:
-        members = {run for group in groups for run in group.runs}
+        members = {run for group in groups for run in (*group.runs, *group.ranks)}
         rows = tuple(row for row in rows if row.id in members)
     elif total == limit:
         total = max(total, reader.count(where, words))
@@ -247,7 +257,7 @@ def _listing(
     return Listing(
         tuple(one.row for one in now.values()),
         total,
-        {run: words.get(run) or one.status.word for run, one in now.items()},
+        {run: one.status.word for run, one in now.items()},
         reader.parents(ids),
         tuple(":".join(part for part in column if part) for column in columns),
         cells,
@@ -310,6 +320,7 @@ def _document(found: Listing) -> dict[str, Any]:
                 "parent": found.parents.get(row.id),
                 **found.arrears.get(row.id, Arrears())._asdict(),
                 "metrics": [one._asdict() for one in found.mains.get(row.id, ())],
+                "duration_s": duration_of(row, found.words[row.id]),
                 "values": dict(zip(found.extra, found.values.get(row.id, ()), strict=False)),
             }
             for row in found.rows

@@ -57,6 +57,7 @@ FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
     "created": ("created", lambda row, _: when(row.created)),
     "age": ("age", lambda row, _: duration(None if row.created is None else _age(row.created))),
     "elapsed_s": ("elapsed", lambda row, _: duration(_elapsed(row))),
+    "duration": ("duration", lambda row, found: duration(duration_of(row, found.words[row.id]))),
     "step": ("step", lambda row, found: _step(row, found)),
     "metric": ("metric", lambda row, found: _main(row, found, ())),
     **{one.name: (one.title, _figure(one)) for one in STORED},
@@ -74,9 +75,9 @@ _LEFT = ("id", "name", "experiment", "kind", "status", "created", "host", "commi
          "parent", "path", "metric")  # fmt: skip
 
 
-_DEFAULT = ("id", "name", "status", "step", "metric", *_HOUSE, "alerts")
+_DEFAULT = ("id", "name", "status", "step", "duration", "metric", *_HOUSE, "alerts")
 # what a narrow terminal does without, the first one first; the metric says what a loss said
-_LUXURIES = ("val_ppl", "val_bpb", "tokens", "tokens_per_s", "name", "val_loss", "loss")
+_LUXURIES = ("duration", "val_ppl", "val_bpb", "tokens", "tokens_per_s", "name", "val_loss", "loss")
 
 
 def default_table(found: Listing, limit: int | None) -> str:
@@ -104,6 +105,8 @@ def _telling(found: Listing) -> list[str]:
     dropped = {*_HOUSE} - {*house}
     dropped |= set() if any(row.name not in ("", row.id) for row in found.rows) else {"name"}
     dropped |= set() if any(one is not None for one in others) else {"metric"}
+    took = (duration_of(row, found.words[row.id]) for row in found.rows)
+    dropped |= set() if any(one is not None for one in took) else {"duration"}
     return [word for word in _DEFAULT if word not in dropped]
 
 
@@ -136,7 +139,7 @@ def group_table(groups: Sequence[GroupRow], extra: Sequence[str]) -> str:
     names = ["loss", "val_loss", "val_ppl", *extra]
     lines = [
         (
-            f"{group.name} *" if group.pinned else group.name,
+            _group_name(group),
             group.experiment,
             str(len(group.runs)),
             *(_band_text(group.bands[name]) for name in names),
@@ -145,6 +148,11 @@ def group_table(groups: Sequence[GroupRow], extra: Sequence[str]) -> str:
     ]
     heads = ("runs of one config", "experiment", "n", *(name.replace("_", " ") for name in names))
     return table(heads, lines, right=heads[2:])
+
+
+def _group_name(group: GroupRow) -> str:
+    pin = " *" if group.pinned else ""
+    return f"{group.name}{pin}" + (f" (and {len(group.ranks)} of ranks)" if group.ranks else "")
 
 
 def _band_text(band: Band) -> str:
@@ -177,6 +185,16 @@ def _step(row: RunRow, found: Listing) -> str:
 
 def _age(wall: float) -> float:
     return max(0.0, time.time() - wall)
+
+
+def duration_of(row: RunRow, word: str) -> float | None:
+    """Seconds from its beginning, an import's first value, to its end, now, or its last news."""
+    began = row.first_wall if row.kind == "imported" else row.created
+    is_over = row.ended_status is not None or word in ("lost", "unknown")
+    end = (row.ended_wall or row.last_wall) if is_over else time.time()
+    if row.kind == "imported":
+        end = row.last_wall
+    return None if began is None or end is None else max(0.0, end - began)
 
 
 def _elapsed(row: RunRow) -> float | None:

@@ -33,11 +33,13 @@ _NO_BEST = ("brick/", "host/", "gpu", "optim/", "train/tokens", "train/epoch")
 Document = Mapping[str, Any]
 
 
-def render_show(made: Document, card: RunCard) -> str:
-    """The albor.runs.show/1 document and the run's card as a page; `points` are not looked at."""
+def render_show(made: Document, card: RunCard, unread: int = 0) -> str:
+    """The albor.runs.show/1 document and the run's card as a page; `points` are not looked at.
+    `unread`: lines of its files that its store has nothing or not all of.
+    """
     limit = screen_width()
     parts = (
-        _head(made, card, limit),
+        _head(made, card, unread, limit),
         _metrics(made, limit),
         _attempts(made, limit),
         _crash(made, card, limit),
@@ -51,14 +53,16 @@ def render_show(made: Document, card: RunCard) -> str:
     return "\n\n".join(text for part in parts if (text := "\n".join(part)))
 
 
-def _head(made: Document, card: RunCard, limit: int | None) -> Iterator[str]:
+def _head(made: Document, card: RunCard, unread: int, limit: int | None) -> Iterator[str]:
     row = made["run"]
     silent = "" if made["silent_s"] is None else f", no news for {duration(made['silent_s'])}"
     yield f"{clean(row['id'])}  {clean(shown_word(made['status']))}{silent}"
     for item in made["attention"]:
-        text = f"{item['word']}: {item['summary']}; next: {item['command']}"
+        seen = f"albor attention ack {shlex.quote(item['id'])}"
+        text = f"{item['word']}: {item['summary']}; next: {item['command']}; once seen: {seen}"
         yield from _labelled("needs you", clean(text), limit)
-    for label, fact in (*_facts(made, row), *_facts_of_card(made, card)):
+    left_out = ("left out", _names_left_out(made, unread))
+    for label, fact in (*_facts(made, row), left_out, *_facts_of_card(made, card)):
         if fact:
             yield from _labelled(label, clean(fact), limit)
     for note in card.notes:
@@ -103,16 +107,24 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
         how = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
         at = "" if row["ended_wall"] is None else f"{when(row['ended_wall'])} UTC, "
         yield "ended", f"{at}{how}"
-    yield "left out", _names_left_out(made)
+    yield from _losses(made)
+
+
+def _losses(made: Document) -> Iterator[tuple[str, str]]:
     if made["lines_lost"]:
         yield "lost", f"{counted(made['lines_lost'], 'line')} that it logged could not be written"
+    if made["console_bytes_lost"]:
+        yield "log", f"{counted(made['console_bytes_lost'], 'byte')} that it printed are in no log"
 
 
-def _names_left_out(made: Document) -> str:
+def _names_left_out(made: Document, unread: int) -> str:
     told = [one["data"] for one in made["events"] if one["name"] == NO_ROOM_EVENT]
-    if not told or not isinstance(names := told[-1].get("names"), int):
-        return ""
-    return f"its store has {MAX_NAMES:,} of {names:,} metric names; not {told[-1].get('first')}"
+    if told and isinstance(names := told[-1].get("names"), int):
+        return f"its store has {MAX_NAMES:,} of {names:,} metric names; not {told[-1].get('first')}"
+    if unread and len(made["summary"]) >= MAX_NAMES:  # of a run that did not say so
+        lines = counted(unread, "line")
+        return f"its store has {MAX_NAMES:,} metric names and room for no other: those of {lines}"
+    return ""
 
 
 def _sent(trace: Document | None, run_id: str) -> str:
@@ -187,7 +199,8 @@ def _lasted(row: Document) -> str:
 
 def _progress(row: Document) -> Iterator[str]:
     last, of = row["last_step"], row["max_steps"]
-    yield "no step yet" if last is None else f"step {last:,}" + (f" of {of:,}" if of else "")
+    word = ", past its" if of and last is not None and last > of else " of"
+    yield "no step yet" if last is None else f"step {last:,}" + (f"{word} {of:,}" if of else "")
     if row["tokens"] is not None:
         yield f"{figure(row['tokens'])} tokens"
     if row["seed"] is not None:
@@ -213,6 +226,8 @@ def _metrics(made: Document, limit: int | None) -> Iterator[str]:
         taken = sum(2 + max(map(len, column)) for column in [*zip(heads, *rows, strict=True)][1:])
         rows = [(cut_middle(key, max(16, limit - taken)), *figures) for key, *figures in rows]
     yield table(heads, rows, right="last best min max points", limit=limit)
+    if any(stat.get("axis") == "seconds" for stat in made["summary"].values()):
+        yield "figures of the machine are by time: the run logged no step"
 
 
 def _family(key: str) -> tuple[int, str]:

@@ -306,12 +306,30 @@ def _prepare(
     from albor_core.cli.train.launched import take_over
     from albor_core.plan.launch import new_run, renew_sinks
 
+    if run is not None:
+        _take_from_elsewhere(run, loaded)
     take_over(run, launched)
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
     if run is None:
         return new_run(loaded, made, name=name)
     renew_sinks(run, loaded)
     return run
+
+
+def _take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
+    """Let a run that was not launched from this home go on by the user's own CONFIG. Raises
+    InUseError where its class would come from another folder than that, OSError.
+    """
+    from albor_core.plan.recipes.own import folder_of
+    from albor_core.run.registry import is_launched_here, launched_here, refuse_unlaunched
+
+    if is_launched_here(run):
+        return
+    recorded = folder_of(run)
+    if recorded is not None and recorded != loaded.path.parent.absolute():
+        hint = f"read {recorded} first, then give the CONFIG in it"
+        refuse_unlaunched(run, "resume", hint)
+    launched_here(run)
 
 
 def _sound(
@@ -428,12 +446,14 @@ def resume(
     )
     from albor_core.plan.launch import resize, start
     from albor_core.run.files.pulled_file import refuse_pulled
+    from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 
     launched = launched_rank()
     refuse_detached(launched, detach=detach)
     found = find_run(run)
     refuse_pulled(found, "resume", f"albor train resume {found.own_id}")
     _refuse_foreign(found)
+    refuse_unlaunched(found, "resume", resumed_by_config(found.path))
     with leading(launched, None):
         if not allow_config_change and _is_told_complete(found, as_json=as_json):
             all_done(launched, found)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def packed_overrides(config: Config, file: str, *, packs: bool) -> tuple[str, ...]:
     """What to set for data.train and data.val where they hold text. Without `packs` nothing is
-    written: raises ConfigError where it is not packed yet, as where it cannot be.
+    written, and text that is not packed yet stays what it is: the plan estimates it. Raises
+    ConfigError where it cannot be packed.
     """
     if own_class(config.training.mode) is not None:
         return ()
@@ -63,14 +64,7 @@ def _packed(path: Path, config: Config, packing: PackingName, *, packs: bool) ->
         return path
     if not packs and data.tokenizer is not None:
         split = packed_place(corpus, data.tokenizer, data.seq_len, packing)
-        if split.parent.joinpath("manifest.json").exists():
-            return split
-        raise ConfigError(
-            f"{path}: holds text (column {corpus.column}) that is not packed yet",
-            hint="`albor train apply` packs it and goes on; to plan first, pack it: albor data "
-            f"pretokenize {path} --tokenizer {data.tokenizer} --seq-len {data.seq_len} "
-            f"--packing {packing} --val-fraction 0 --out DIR",
-        )
+        return split if split.parent.joinpath("manifest.json").exists() else path
     with progress(lambda done, total: f"{done:,} of {total:,} documents packed") as tell:
         return packed_corpus(
             path,

@@ -155,7 +155,8 @@ def shared_schema(corpora: Sequence[Corpus]) -> pa.Schema:
     for corpus in corpora:
         for file in corpus.files:
             schema = pq.read_schema(file).remove_metadata()
-            fields = [one.with_nullable(True) for one in schema if one.name not in _names()]
+            known = {*_names(), corpus.column}
+            fields = [one.with_nullable(True) for one in schema if one.name not in known]
             found.append(pa.schema(fields))
     try:
         rest = pa.unify_schemas(found, promote_options="permissive")

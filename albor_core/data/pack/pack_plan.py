@@ -69,7 +69,8 @@ def plan_pretokenize(
     eos: str | None = None,
     packing: PackingName = CONCAT,
     force: bool = False,
-    column: str = "text",
+    column: str | None = None,
+    sample_bytes: int = _SAMPLE_BYTES,
 ) -> ShardPlan:
     """Read what `pretokenize` would read; write nothing, raise nothing that a user can cause."""
     trial = _Trial()
@@ -81,7 +82,7 @@ def plan_pretokenize(
     sample: _Sample | None = None
     if source is not None and encoder is not None and not trial.problems:
         recipe = recipe_of(source, encoder, seq_len, seed, shard_sequences, packing)
-        sample = trial.ask("corpus", lambda: _sample(source, encoder))
+        sample = trial.ask("corpus", lambda: _sample(source, encoder, sample_bytes))
         trial.ask("corpus", source.check_split)
         for one in source.corpora:
             trial.ask("out", lambda one=one: refuse_overlap(one.path, out_dir))  # type: ignore[misc]
@@ -161,7 +162,7 @@ def _id_bytes(vocab_size: int) -> int:
 
 
 class _Sample(NamedTuple):
-    """The first documents, some 2 MiB of text."""
+    """The first documents."""
 
     bytes: int
     lengths: list[int]
@@ -170,7 +171,7 @@ class _Sample(NamedTuple):
     """Of encoding them."""
 
 
-def _sample(source: PackInput, encoder: PackTokenizer) -> _Sample | None:
+def _sample(source: PackInput, encoder: PackTokenizer, most: int) -> _Sample | None:
     """None where they hold no token."""
     texts: list[str] = []
     size = 0
@@ -178,7 +179,7 @@ def _sample(source: PackInput, encoder: PackTokenizer) -> _Sample | None:
         if (text := decode_document(data)) is not None:
             texts.append(text)
             size += len(data)
-        if size >= _SAMPLE_BYTES:
+        if size >= most:
             break
     began = time.monotonic()
     encoded = encoder.encoder.encode_batch_fast(texts, add_special_tokens=False)

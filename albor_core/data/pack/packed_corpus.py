@@ -16,17 +16,15 @@ from pathlib import Path
 from albor_core.config.choices import PackingName
 from albor_core.data.pack.manifest import MANIFEST_NAME, SCHEMA
 from albor_core.data.pack.pretokenize import pretokenize
+from albor_core.data.pack.token_rows import ID_COLUMNS
 from albor_core.data.pack.work.pieces import CONCAT
 from albor_core.data.pack.work.recipe import open_tokenizer
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import open_corpus, read_footer
+from albor_core.data.read.corpus import TEXT_COLUMNS, open_corpus, read_footer
 from albor_core.data.stage.record import content_hash, identity_of
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.rundir import albor_home, private_folder, read_json
 
-ID_COLUMNS = ("input_ids", "token_ids")
-TEXT_COLUMNS = ("text", "content", "code")
-"""The first that is there is read, ids before text."""
 _FRACTION = 0.0  # all of it: what is held out is another corpus
 
 

@@ -90,7 +90,7 @@ def pretokenize(
     packing: PackingName = CONCAT,
     workers: int = 1,
     force: bool = False,
-    column: str = "text",
+    column: str | None = None,
     progress: Progress | None = None,
 ) -> ShardReport:
     """Encode every document, pack rows of `seq_len` ids, write shards and manifests.

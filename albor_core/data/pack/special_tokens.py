@@ -65,7 +65,7 @@ def end_of_text(tokenizer: Tokenizer, path: Path, chosen: str | None = None) -> 
         if number is None:
             raise ConfigError(f"--eos {chosen!r}: not a token of {file}", hint=_listed(tokenizer))
         return number
-    if (name := _named(path, "eos_token")) is not None:
+    if (name := token_of_role(path, "eos_token")) is not None:
         if (number := tokenizer.token_to_id(name)) is None:
             what = f"{file.with_name(CONFIG)}: its eos_token {name!r} is not in the vocabulary"
             raise DataError(what, hint=f"name one with --eos TOKEN; {_listed(tokenizer)}")
@@ -126,8 +126,8 @@ def _documents(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def _named(path: Path, role: str) -> str | None:
-    """A token's text, which may be an object with more about it."""
+def token_of_role(path: Path, role: str) -> str | None:
+    """What the files beside a tokenizer call `eos_token` and the like; None where they do not."""
     told = _documents(path).get(role)
     text = told.get("content") if isinstance(told, dict) else told
     return text if isinstance(text, str) else None
@@ -135,7 +135,7 @@ def _named(path: Path, role: str) -> str | None:
 
 def _one(tokenizer: Tokenizer, path: Path, role: str, names: tuple[str, ...]) -> int | None:
     """By its role, or the only one of `names` that is special."""
-    named = _named(path, role)
+    named = token_of_role(path, role)
     found = [name for name in names if name in _specials(tokenizer)]
     name = named or (found[0] if len(found) == 1 else None)
     number: int | None = None if name is None else tokenizer.token_to_id(name)

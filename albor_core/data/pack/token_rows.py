@@ -6,7 +6,7 @@ footer is compared with limits before anything is allocated, and one row group i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from albor_core.data.read.corpus import read_footer
 from albor_core.run.errors import DataError
 
 REPACK_HINT = "pack it again: albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR"
+ID_COLUMNS = ("input_ids", "token_ids")
+"""The first that is there is read."""
 MAX_ROW_GROUP_TOKENS = 1 << 28  # 1 GiB of uint32: a 42 kB file can declare petabytes
 _LARGEST_ID = (1 << 32) - 1
 
@@ -55,6 +57,7 @@ def token_footer(file: Path, column: str) -> TokenFooter:
     """Check that `column` holds lists of integers; count. Raises DataError or NotFoundError."""
     footer = read_footer(file)
     schema = footer.schema.to_arrow_schema()
+    column = ids_column(schema.names, column)
     if column not in schema.names:
         raise DataError(
             f"{file}: no column {column} (columns: {', '.join(schema.names) or 'none'})",
@@ -73,6 +76,12 @@ def token_footer(file: Path, column: str) -> TokenFooter:
     return TokenFooter(footer.num_rows, sum(c.num_values for c in chunks), _max_id(chunks))
 
 
+def ids_column(names: Sequence[str], column: str) -> str:
+    """`column`, or the other usual name of token ids where a file has that one alone."""
+    is_usual = column in ID_COLUMNS and column not in names
+    return next((one for one in ID_COLUMNS if is_usual and one in names), column)
+
+
 def token_rows(file: Path, column: str) -> Iterator[TokenRows]:
     """Every row in order, one row group at a time. Raises DataError naming file, row and cause."""
     token_footer(file, column)
@@ -80,6 +89,7 @@ def token_rows(file: Path, column: str) -> Iterator[TokenRows]:
         reader = pq.ParquetFile(
             file, memory_map=True, pre_buffer=False, page_checksum_verification=True
         )
+        column = ids_column(reader.schema_arrow.names, column)
         first_row = 0
         for number in range(reader.num_row_groups):
             values = reader.read_row_group(number, columns=[column]).column(column)

@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from albor_core.data.pack.foreign_tokenizer import TRAIN_HINT, in_words, opened_
 from albor_core.data.pack.special_tokens import END_OF_TEXT, PAD, tokenizer_file
 from albor_core.data.pack.tokenizer_kinds import files_beside, kind_specials, train_kind
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
+from albor_core.data.read.corpus import open_corpus
 from albor_core.run.errors import (
     AlborError,
     ConfigError,
@@ -72,6 +72,20 @@ class TokenizerPlan:
     seconds: float | None
     """Estimated from two parts of the corpus; None where there are problems."""
     problems: tuple[Problem, ...]
+    sampled: TextFigures | None = None
+    """Of the beginning of the text, which was looked at."""
+    lines: int | None = None
+    """That are trained on: of all the text as its sample has them, or the most that were asked."""
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """What a text is made of."""
+
+    bytes: int
+    lines: int
+    unique_characters: int
+    is_all: bool
 
 
 def special_tokens(fim: bool, kind: str = "bpe") -> tuple[str, ...]:
@@ -80,23 +94,32 @@ def special_tokens(fim: bool, kind: str = "bpe") -> tuple[str, ...]:
 
 
 def plan_tokenizer(
-    corpus: Path, out: Path, *, vocab_size: int, kind: str = "bpe", fim: bool = True
+    corpus: Path | Sequence[Path],
+    out: Path,
+    *,
+    vocab_size: int,
+    kind: str = "bpe",
+    fim: bool = True,
+    max_lines: int | None = None,
 ) -> TokenizerPlan:
     """Look at footers and permissions, and train on small parts to tell how long it takes; change
     nothing, raise nothing a user can cause.
     """
     problems: list[Problem] = []
-    opened: Corpus | None = None
+    opened = None
     try:
-        opened = open_corpus(corpus)
+        opened = _Inputs(corpus, max_lines)
     except AlborError as error:
         problems.append(Problem("corpus", error.message, error.hint))
     problems += _vocab_problems(vocab_size, fim, kind)
     target = tokenizer_file(out)
     problems += _output_problems(target)
     seconds: float | None = None
+    sampled, lines = None, None
     if opened is not None and not problems:
         try:
+            sampled = opened.figures(ESTIMATE_BYTES[-1])
+            lines = opened.lines(sampled)
             seconds = _estimate(opened, kind, vocab_size, list(special_tokens(fim, kind)))
         except AlborError as error:
             problems.append(Problem("corpus", error.message, error.hint))
@@ -109,10 +132,70 @@ def plan_tokenizer(
         opened.text_bytes if opened else None,
         seconds,
         tuple(problems),
+        sampled,
+        lines,
     )
 
 
-def _estimate(corpus: Corpus, kind: str, vocab_size: int, specials: list[str]) -> float | None:
+class _Inputs:
+    """One corpus or several, one behind the other, up to a number of lines."""
+
+    def __init__(self, given: Path | Sequence[Path], max_lines: int | None) -> None:
+        """Raises as `open_corpus`; UsageError for none."""
+        paths = [given] if isinstance(given, Path) else [*given]
+        if not paths:
+            raise UsageError("no corpus", hint="albor tokenizer apply CORPUS --vocab-size N -o OUT")
+        self.corpora = [open_corpus(path) for path in paths]
+        self.max_lines = max_lines
+
+    @property
+    def rows(self) -> int:
+        return sum(corpus.rows for corpus in self.corpora)
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(corpus.text_bytes for corpus in self.corpora)
+
+    def texts(self) -> Iterator[str]:
+        """Those that can be trained on; the last is cut where the lines are enough."""
+        left = self.max_lines
+        for corpus in self.corpora:
+            for _, data in corpus.documents():
+                if (text := decode_document(data)) is None:
+                    continue
+                if left is not None:
+                    kept = text.split("\n", left)[:left]
+                    whole = len(kept) < left or _lines(text) <= left
+                    text = text if whole else "\n".join(kept) + "\n"
+                    left -= min(left, _lines(text))
+                yield text
+                if left == 0:
+                    return
+
+    def figures(self, most: int) -> TextFigures:
+        """Of the first `most` bytes of text, or some more."""
+        size = lines = 0
+        letters: set[str] = set()
+        for text in self.texts():
+            size, lines = size + len(text.encode()), lines + _lines(text)
+            letters.update(text)
+            if size >= most:
+                return TextFigures(size, lines, len(letters), is_all=False)
+        return TextFigures(size, lines, len(letters), is_all=True)
+
+    def lines(self, sample: TextFigures) -> int:
+        """That are trained on, of all as in the sample."""
+        if sample.is_all or not sample.bytes:
+            return sample.lines
+        found = round(sample.lines * max(self.text_bytes, sample.bytes) / sample.bytes)
+        return found if self.max_lines is None else min(found, self.max_lines)
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
+
+
+def _estimate(corpus: _Inputs, kind: str, vocab_size: int, specials: list[str]) -> float | None:
     """Seconds, by the power of size at which two parts of the corpus' beginning grow: distinct
     words, and with them the work of merging, grow more slowly than text.
     """
@@ -120,10 +203,9 @@ def _estimate(corpus: Corpus, kind: str, vocab_size: int, specials: list[str]) -
     size, found = 0, list[tuple[int, float]]()
     wanted = iter(ESTIMATE_BYTES)
     goal = next(wanted)
-    for _, data in corpus.documents():
-        if (text := decode_document(data)) is not None:
-            texts.append(text)
-            size += len(data)
+    for text in corpus.texts():
+        texts.append(text)
+        size += len(text.encode())
         if size >= goal:
             found.append((size, _timed(kind, texts, vocab_size, specials)))
             if (following := next(wanted, None)) is None:
@@ -136,7 +218,9 @@ def _estimate(corpus: Corpus, kind: str, vocab_size: int, specials: list[str]) -
     if len(found) == 2:
         (less, faster), (more, slower) = found
         power = min(1.0, max(0.5, math.log(slower / faster) / math.log(more / less)))
-    return float(seconds * (max(corpus.text_bytes, size) / size) ** power)
+    sample = corpus.figures(ESTIMATE_BYTES[-1])
+    share = corpus.lines(sample) / sample.lines  # of what was looked at
+    return float(seconds * max(1.0, share * sample.bytes / size) ** power)
 
 
 def _timed(kind: str, texts: list[str], vocab_size: int, specials: list[str]) -> float:
@@ -146,13 +230,14 @@ def _timed(kind: str, texts: list[str], vocab_size: int, specials: list[str]) ->
 
 
 def train_tokenizer(
-    corpus: Path,
+    corpus: Path | Sequence[Path],
     out: Path,
     *,
     vocab_size: int,
     kind: str = "bpe",
     fim: bool = True,
     min_frequency: int = 2,
+    max_lines: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> TokenizerReport:
@@ -168,7 +253,7 @@ def train_tokenizer(
     if problems := _vocab_problems(vocab_size, fim, kind):
         raise ConfigError(problems[0].message, hint=problems[0].hint, problems=tuple(problems))
     target = tokenizer_file(out)
-    texts = _Texts(open_corpus(corpus), progress)
+    texts = _Texts(_Inputs(corpus, max_lines), progress)
     if not force and target.is_file() and _cannot_come_of(target, vocab_size, kind):
         raise _is_another(target, kind)  # before the minutes that training may take
     specials = special_tokens(fim, kind)
@@ -177,7 +262,7 @@ def train_tokenizer(
     )
     if texts.documents == 0:
         raise DataError(
-            f"{corpus}: no document with valid text to train on",
+            f"{texts.name}: no document with valid text to train on",
             hint="import it again: albor data import DIR --out FILE.parquet",
         )
     data = tokenizer.to_str(pretty=True).encode("utf-8")
@@ -264,16 +349,18 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
 class _Texts:
     """Feeds a trainer, and counts what it fed."""
 
-    def __init__(self, corpus: Corpus, progress: Progress | None = None) -> None:
+    def __init__(self, corpus: _Inputs, progress: Progress | None = None) -> None:
         self._corpus, self._progress = corpus, progress
         self.documents = 0
+
+    @property
+    def name(self) -> str:
+        return ", ".join(str(one.path) for one in self._corpus.corpora)
 
     def __iter__(self) -> Iterator[list[str]]:
         self.documents = 0
         batch: list[str] = []
-        for _, data in self._corpus.documents():
-            if (text := decode_document(data)) is None:
-                continue
+        for text in self._corpus.texts():
             self.documents += 1
             batch.append(text)
             if len(batch) == _TEXTS_PER_BATCH:

@@ -42,7 +42,7 @@ from albor_core.data.pipeline.recipe import (
 )
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import open_corpus
-from albor_core.data.read.inputs import Asked, InputSource
+from albor_core.data.read.inputs import Asked, InputSource, Origin
 from albor_core.data.read.sources import import_sources, plan_import
 from albor_core.data.stage.output import Output
 from albor_core.data.stage.record import content_hash, identity_of
@@ -241,12 +241,13 @@ def _do(stage: BuildStage, how: How) -> Made:
 
 def _import_stage(section: ImportSection, out: Path) -> BuildStage:
     def given() -> list[Path | InputSource]:
-        if section.sources == [INSTALLED]:
+        if section.paths() == [INSTALLED]:
             return list(installed_packages(section.suffix, section.only))
-        return [Path(one) for one in section.sources]
+        return [Path(one) for one in section.paths()]
 
-    exclude = (*section.exclude, *(NOT_ENTERED if section.sources == [INSTALLED] else ()))
-    asked = Asked(tuple(section.suffix), exclude)
+    exclude = (*section.exclude, *(NOT_ENTERED if section.paths() == [INSTALLED] else ()))
+    origins = tuple((Path(one.path), Origin(one.url, one.revision)) for one in section.sources)
+    asked = Asked(tuple(section.suffix), exclude, origins=origins)
 
     def do(how: How) -> Made:
         report = import_sources(

@@ -25,7 +25,7 @@ from albor_core.run.files.publish import sha256_file
 from albor_core.run.rundir import read_json
 from albor_core.run.values.lenient import mapping
 
-_FACTS = ("kind", "commit", "dirty", "licence", "url", "version")
+_FACTS = ("kind", "commit", "dirty", "licence", "url", "version", "revision", "sha256")
 _AGAIN = "make it again, with --force"
 
 
@@ -192,8 +192,8 @@ def markdown(document: Mapping[str, Any]) -> str:
         ("source", "url", "commit or version", "licence", "files read", "documents", "bytes",
          "tokens"),
         (
-            (one["source"], one["url"], one["commit"] or one["version"], one["licence"],
-             one["documents_in"], one["documents"], one["bytes"], one["tokens"])
+            (one["source"], one["url"], one["revision"] or one["commit"] or one["version"],
+             one["licence"], one["documents_in"], one["documents"], one["bytes"], one["tokens"])
             for one in document["sources"]
         ),
     )  # fmt: skip

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from albor_core.config.choices import PackingName
 from albor_core.config.config_file import packaged_recipes, read_config_file
 from albor_core.config.sections import CROSS_CHECK, Section
 from albor_core.config.strict_yaml import MAX_BYTES, KeyPath, YamlDocument, read_yaml, refusal
-from albor_core.run.errors import NotFoundError, Problem
+from albor_core.data.read.inputs import check_origin
+from albor_core.run.errors import NotFoundError, Problem, UsageError
 
 INSTALLED = "installed-packages"
 """As a source: the Python packages of this machine, by distribution, and the standard library."""
@@ -30,11 +31,34 @@ _Seed = Annotated[int, Field(ge=0, lt=2**63)]
 _Least1 = Annotated[int, Field(ge=1)]
 
 
+class SourceEntry(Section):
+    """A source that was fetched from somewhere."""
+
+    path: str
+    """The folder, repository or file."""
+    url: str | None = None
+    """Where it was fetched from; goes into the provenance."""
+    revision: str | None = None
+    """Which revision of it this is."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    def problems(self) -> Iterator[Problem]:
+        try:
+            check_origin("url", self.url or "https://x")
+        except UsageError as error:
+            yield Problem("url", error.message, error.hint)
+
+
 class ImportSection(Section):
     """Where documents come from."""
 
-    sources: Annotated[list[str], Field(min_length=1)]
-    """Folders, repositories and files as `albor data import` takes them, or installed-packages."""
+    sources: Annotated[list[SourceEntry], Field(min_length=1)]
+    """Folders, repositories and files as `albor data import` takes them, or installed-packages; one
+    that was fetched as {path: ..., url: ..., revision: ...}."""
     suffix: list[str] = [".py"]  # noqa: RUF012  # pydantic copies it
     """Endings of the files that are read."""
     exclude: list[str] = []  # noqa: RUF012
@@ -42,11 +66,15 @@ class ImportSection(Section):
     only: list[str] = []  # noqa: RUF012
     """Of installed-packages, the distributions to take; all where it is empty."""
 
+    def paths(self) -> list[str]:
+        """Of all sources."""
+        return [one.path for one in self.sources]
+
     def problems(self) -> Iterator[Problem]:
-        if INSTALLED in self.sources and len(self.sources) > 1:
+        if INSTALLED in self.paths() and len(self.sources) > 1:
             message = f"{INSTALLED} cannot be combined with other sources"
             yield Problem("sources", message, "make two corpora and mix them: albor data mix")
-        if self.only and INSTALLED not in self.sources:
+        if self.only and INSTALLED not in self.paths():
             yield Problem("only", f"is of {INSTALLED} alone", "leave it out")
 
 

@@ -1,4 +1,5 @@
-"""A corpus on disk: one Parquet file, or a directory of them, with a string column `text`.
+"""A corpus on disk: one Parquet file, or a directory of them, with a string column of text, called
+`text`, or by another of TEXT_COLUMNS.
 
 Each document has a key: `source/file` where those columns exist, else the hash of its text. The
 key, not the position, decides anything about a document, so adding documents moves no other.
@@ -7,7 +8,7 @@ key, not the position, decides anything about a document, so adding documents mo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from albor_core.run.errors import DataError, NotFoundError
 
 WORK_NAME = ".work"  # in a folder, as long as the corpus that is written there is not whole
 IMPORT_HINT = "make one with: albor data import DIR --out FILE.parquet"
+TEXT_COLUMNS = ("text", "content", "code", "body")
+"""The first that is there is read, where none is named."""
 _ROWS_PER_READ = 256
 _MAX_ROW_GROUP_BYTES = 4 << 30  # a row group is decoded as a whole; a bomb declares petabytes
 
@@ -75,8 +78,9 @@ class Corpus:
                 ) from error
 
 
-def open_corpus(path: Path, column: str = "text") -> Corpus:
-    """Check that `path` is a readable corpus with at least one row, its text in `column`.
+def open_corpus(path: Path, column: str | None = None) -> Corpus:
+    """Check that `path` is a readable corpus with at least one row, its text in `column`, or in the
+    first of TEXT_COLUMNS that its first file has.
 
     Raises NotFoundError if nothing is there, DataError naming the file and the cause.
     """
@@ -84,6 +88,7 @@ def open_corpus(path: Path, column: str = "text") -> Corpus:
     rows = text_bytes = 0
     for file in files:
         footer = read_footer(file)
+        column = column or _first_text(footer.schema.to_arrow_schema().names)
         index = _text_column(file, footer, column)
         rows += footer.num_rows
         for number in range(footer.num_row_groups):
@@ -95,7 +100,7 @@ def open_corpus(path: Path, column: str = "text") -> Corpus:
                     hint="write the file again with smaller row groups",
                 )
             text_bytes += size
-    if rows == 0:
+    if rows == 0 or column is None:
         raise DataError(f"{path}: the corpus has no rows", hint=IMPORT_HINT)
     return Corpus(path, files, rows, text_bytes, column)
 
@@ -136,12 +141,17 @@ def _corpus_files(path: Path) -> tuple[Path, ...]:
     return (path,)
 
 
+def _first_text(names: Sequence[str]) -> str:
+    return next((one for one in TEXT_COLUMNS if one in names), TEXT_COLUMNS[0])
+
+
 def _text_column(file: Path, footer: Any, column: str) -> int:
     schema = footer.schema.to_arrow_schema()
     if column not in schema.names:
         raise DataError(
             f"{file}: no column {column} (columns: {', '.join(schema.names) or 'none'})",
-            hint=IMPORT_HINT,
+            hint=f"its text has to be called {', '.join(TEXT_COLUMNS[:-1])} or {TEXT_COLUMNS[-1]}; "
+            + IMPORT_HINT,
         )
     kind = schema.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):

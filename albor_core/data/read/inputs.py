@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from albor_core.run.errors import ConfigError, DataError, NotFoundError
+from albor_core.data.read.corpus import TEXT_COLUMNS
+from albor_core.run.errors import ConfigError, DataError, NotFoundError, UsageError
 
 # generated tables and vendored blobs live above it; hand-written code does not
 MAX_FILE_BYTES = 1 << 20
 UNIT_BYTES = 16 << 20
 MAX_EXPANSION = 200  # of a compressed file; source code, as text or JSON, stays below 20
 FREE_BYTES = 1 << 20  # a small file may expand to so much whatever its size
-COLUMNS = ("text", "content", "code", "body")
 
 _SPDX = re.compile(r"[A-Za-z0-9.+() -]{1,64}")
 _ROWS = {
@@ -28,6 +29,7 @@ _ROWS = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
+ROW_ENDINGS = tuple(_ROWS)
 _REFUSED = {
     **dict.fromkeys(
         (".zip", ".whl", ".jar", ".egg", ".7z", ".rar"), "unpack it (unzip {}) and give the folder"
@@ -39,6 +41,13 @@ _REFUSED = {
     **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".lz4"), "decompress it first: {}"),
     ".json": "one object a line (.jsonl) can be imported: jq -c '.[]' {}",
 }
+
+
+class Origin(NamedTuple):
+    """Where a source was fetched from, as the user says."""
+
+    url: str | None = None
+    revision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,11 @@ class Asked:
     column: str | None = None
     git: bool = True
     """Ask git about folders."""
+    origins: tuple[tuple[Path, Origin], ...] = ()
+    """By the source's path."""
+
+    def origin_of(self, path: Path) -> Origin:
+        return next((one for named, one in self.origins if named.resolve() == path), Origin())
 
 
 DEFAULTS = Asked()
@@ -73,6 +87,9 @@ class InputSource:
     licence: str | None = None
     url: str | None = None
     version: str | None = None
+    revision: str | None = None
+    """As the user says it; then a file's SHA-256 is recorded beside it."""
+    sha256: str | None = None
     files: frozenset[str] | None = None
     """Of a package: paths below its own that alone belong to it; all where it is None."""
 
@@ -87,6 +104,8 @@ class InputSource:
             "licence": self.licence,
             "url": self.url,
             **({"version": self.version} if self.version else {}),
+            **({"revision": self.revision} if self.revision else {}),
+            **({"sha256": self.sha256} if self.sha256 else {}),
         }
 
     @property
@@ -115,6 +134,51 @@ class Document(NamedTuple):
     reason: str = ""
     licence: str | None = None
     """Of this one, where a row says it."""
+    elsewhere: str = ""
+    """The column in which a row has its text, where it has none in its source's."""
+
+
+def text_elsewhere(row: Mapping[str, Any], column: str) -> str:
+    """The column that has the text of a row without one in `column`: one of TEXT_COLUMNS, or the
+    longest text of a row that lacks the column; "" where there is none.
+    """
+    texts = {name: said for name, said in row.items() if isinstance(said, str) and said.strip()}
+    if column in texts:
+        return ""
+    known = [name for name in TEXT_COLUMNS if name in texts]
+    if known or column in row:
+        return known[0] if known else ""
+    return max(texts, key=lambda name: len(texts[name]), default="")
+
+
+def origins_of(
+    sources: Sequence[Path], urls: Sequence[str], revisions: Sequence[str]
+) -> tuple[tuple[Path, Origin], ...]:
+    """`SRC=VALUE` for one of several sources, `VALUE` for the only one. Raises UsageError."""
+    found: dict[Path, Origin] = {}
+    for field, words in (("url", urls), ("revision", revisions)):
+        for word in words:
+            name, is_named, value = word.partition("=")
+            path = next((one for one in sources if is_named and str(one) == name), None)
+            if path is None and len(sources) == 1:
+                path, value = sources[0], word
+            if path is None or not value:
+                what = f"--{field} {word!r}: does not begin with one of the sources and ="
+                raise UsageError(what, hint=f"--{field} {sources[0]}=...")
+            check_origin(field, value)
+            found[path] = found.get(path, Origin())._replace(**{field: value})
+    return tuple(found.items())
+
+
+def check_origin(field: str, value: str) -> None:
+    """Raises UsageError for what is no URL, or has a password in it, which records would tell."""
+    if field != "url":
+        return
+    parts = urlsplit(value)
+    if not parts.scheme or not (parts.netloc or parts.path):
+        raise UsageError(f"url {value!r}: is not a URL", hint="https://HOST/PATH, or hf:NAME")
+    if parts.password is not None:
+        raise UsageError("the url has a password in it", hint="leave it out: the record is read")
 
 
 def kind_of_file(path: Path) -> str:
@@ -206,7 +270,7 @@ def too_dense(path: Path) -> DataError:
 
 def pick_column(path: Path, names: Sequence[str], asked: str | None) -> str:
     """The column of text. Raises DataError where rows do not have it."""
-    wanted = (asked,) if asked else COLUMNS
+    wanted = (asked,) if asked else TEXT_COLUMNS
     for name in wanted:
         if name in names:
             return name

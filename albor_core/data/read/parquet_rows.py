@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import leaves_of, read_footer
+from albor_core.data.read.corpus import TEXT_COLUMNS, leaves_of, read_footer
 from albor_core.data.read.inputs import (
     FREE_BYTES,
     MAX_EXPANSION,
@@ -46,7 +46,9 @@ def parquet_column(path: Path, asked: Asked) -> str:
     """
     footer = _footer(path)
     schema = footer.schema.to_arrow_schema()
-    name = pick_column(path, schema.names, asked.column)
+    texts = [one.name for one in schema if _is_text(one.type)]
+    usable = [one for one in texts if one in TEXT_COLUMNS] if asked.column is None else []
+    name = pick_column(path, usable or schema.names, asked.column)
     if not _is_text(schema.field(name).type):
         raise DataError(
             f"{path}: column {name} holds {schema.field(name).type}, not strings",
@@ -88,16 +90,19 @@ def parquet_documents(
     taken = 0
     try:
         with _confined():
-            for name, raw, licence in _rows(path, range(first, first + groups), row, column):
+            for name, raw, licence, elsewhere in _rows(
+                path, range(first, first + groups), row, column
+            ):
                 if raw is None:
-                    yield Document(name, b"", "no_text")
+                    yield Document(name, b"", "no_text", elsewhere=elsewhere)
                     continue
                 taken += len(raw)
                 if taken > most:
                     raise too_dense(path)
                 reason = reason_to_skip(raw, max_bytes)
                 text = b"" if reason == "too_large" else raw
-                yield Document(name, text, reason, row_licence(licence))
+                elsewhere = elsewhere if reason == "empty" else ""
+                yield Document(name, text, reason, row_licence(licence), elsewhere)
     except (pa.ArrowException, MemoryError, OSError, UnicodeDecodeError) as error:
         if stamp_file(path) != tuple(stamp):
             raise changed(path) from error
@@ -115,24 +120,36 @@ def parquet_documents(
 
 def _rows(
     path: Path, groups: range, row: int, column: str
-) -> Iterator[tuple[str, bytes | None, Any]]:
-    """The number, text and licence of each row."""
+) -> Iterator[tuple[str, bytes | None, Any, str]]:
+    """The number, text and licence of each row, and the column that has a text in its stead."""
     reader = pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
-    columns = [column]
-    for name in ("licence", "license"):
-        if name in reader.schema_arrow.names and _is_text(reader.schema_arrow.field(name).type):
-            columns.append(name)
-            break
+    named = [one.name for one in reader.schema_arrow if _is_text(one.type)]
+    licences = [one for one in ("licence", "license") if one in named][:1]
+    others = [one for one in TEXT_COLUMNS if one in named and one != column]
     for group in groups:
+        rest = others if others and _may_lack(reader.metadata, group, column) else []
+        columns = [column, *licences, *rest]
         size = _batch_rows(path, group, columns)
         for batch in reader.iter_batches(
             batch_size=size, row_groups=[group], columns=columns, use_threads=False
         ):
             texts = _raw(batch.column(column)).to_pylist()
-            said = batch.column(columns[1]).to_pylist() if len(columns) > 1 else [None] * len(texts)
-            for text, licence in zip(texts, said, strict=True):
-                yield str(row), text, licence
+            said = [batch.column(one).to_pylist() for one in licences] or [[None] * len(texts)]
+            beside = [_raw(batch.column(one)).to_pylist() for one in rest]
+            for at, (text, licence) in enumerate(zip(texts, said[0], strict=True)):
+                full = (
+                    one for one, has in zip(rest, beside, strict=True) if (has[at] or b"").strip()
+                )
+                yield str(row), text, licence, next(full, "")
                 row += 1
+
+
+def _may_lack(footer: Any, group: int, column: str) -> bool:
+    """Whether rows of a group may have no text in the column, by its footer."""
+    said = footer.row_group(group).column(leaves_of(footer).index(column)).statistics
+    if said is None or not said.has_null_count or not said.has_min_max:
+        return True
+    return bool(said.null_count) or not said.min.strip()
 
 
 def _batch_rows(path: Path, group: int, columns: list[str]) -> int:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from albor_core.data.read.corpus import TEXT_COLUMNS
 from albor_core.data.read.inputs import (
-    COLUMNS,
     FREE_BYTES,
     MAX_EXPANSION,
     UNIT_BYTES,
@@ -28,6 +28,7 @@ from albor_core.data.read.inputs import (
     reason_to_skip,
     row_licence,
     stamp_file,
+    text_elsewhere,
     too_dense,
     unreadable,
 )
@@ -35,7 +36,7 @@ from albor_core.run.errors import DataError
 
 MAX_ROW_BYTES = 16 << 20  # of CSV, which keeps four bytes a letter
 _BLOCK = 1 << 20
-_LOOKED_AT = 100  # rows, for the name of the column
+_MAX_NAMES = 1_000  # of columns, to be told
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -47,24 +48,25 @@ def is_gzip(path: Path) -> bool:
 
 
 def json_column(path: Path, asked: Asked) -> str:
-    """The column of text, by the first rows. Raises DataError where none has it."""
+    """The column of text, by the first row that has one. Raises DataError where none has it."""
     names: dict[str, None] = {}
-    wanted = (asked.column,) if asked.column else COLUMNS
-    said = "it is empty"
+    wanted = (asked.column,) if asked.column else TEXT_COLUMNS
+    said = ""
     with _opened(path) as stream:
         for number, line in enumerate(_lines(stream, _longest_line(asked.max_bytes)), 1):
             row, reason = _parsed(line)
             if row is not None:
-                names.update(dict.fromkeys(row))
                 if any(one in row for one in wanted):
+                    names = dict.fromkeys(row)
                     break
-            elif reason:
+                if len(names) < _MAX_NAMES:
+                    names.update(dict.fromkeys(row))
+            elif reason and not said:
                 said = f"line {number} is {reason.replace('_', ' ')}"
-            if number == _LOOKED_AT:
-                break
     if not names:
         raise DataError(
-            f"{path}: no line is a JSON object: {said}", hint="write one JSON object on each line"
+            f"{path}: no line is a JSON object: {said or 'it is empty'}",
+            hint="write one JSON object on each line",
         )
     return pick_column(path, list(names), asked.column)
 
@@ -103,7 +105,7 @@ def json_documents(path: Path, what: list[Any], column: str, max_bytes: int) -> 
         for number, line in enumerate(_lines(stream, most, left), first):
             row, reason = _parsed(line)
             if row is not None:
-                yield _document(str(number), row.get(column), row, max_bytes)
+                yield _document(str(number), row, column, max_bytes)
             elif reason:
                 yield Document(str(number), b"", reason)
 
@@ -126,15 +128,24 @@ def _parsed(line: bytes | None) -> tuple[dict[str, Any] | None, str]:
     return (row, "") if isinstance(row, dict) else (None, "not_an_object")
 
 
-def _document(name: str, text: Any, row: dict[str, Any], max_bytes: int) -> Document:
+def _document(name: str, row: dict[str, Any], column: str, max_bytes: int) -> Document:
+    text = row.get(column)
     if not isinstance(text, str):
-        return Document(name, b"", "no_text")
+        return Document(name, b"", "no_text", elsewhere=text_elsewhere(row, column))
     try:
         raw = text.encode("utf-8")
     except UnicodeEncodeError:  # half of a pair of surrogates, as an escape
         return Document(name, b"", "not_utf8")
+    return _text_document(name, raw, row, column, max_bytes)
+
+
+def _text_document(
+    name: str, raw: bytes, row: dict[str, Any], column: str, max_bytes: int
+) -> Document:
     reason = reason_to_skip(raw, max_bytes)
-    return Document(name, b"" if reason == "too_large" else raw, reason, _licence(row))
+    elsewhere = text_elsewhere(row, column) if reason == "empty" else ""
+    text = b"" if reason == "too_large" else raw
+    return Document(name, text, reason, _licence(row), elsewhere)
 
 
 def _licence(row: dict[str, Any]) -> str | None:
@@ -164,19 +175,34 @@ def csv_documents(path: Path, what: list[Any], column: str, max_bytes: int) -> I
     with _opened(path, tuple(what[0])) as stream:
         rows = _csv_rows(path, stream)
         _, header = next(rows, (0, []))
-        place = header.index(column)
         for number, cells in rows:
             if not cells:
+                continue
+            if _is_header(cells, header, column):
+                header = cells
                 continue
             if len(cells) != len(header):
                 yield Document(str(number), b"", "other_columns")
                 continue
-            raw = cells[place].encode("utf-8", "surrogateescape")
-            reason = reason_to_skip(raw, max_bytes)
-            text = b"" if reason == "too_large" else raw
-            yield Document(
-                str(number), text, reason, _licence(dict(zip(header, cells, strict=True)))
-            )
+            row = dict(zip(header, cells, strict=True))
+            if column not in row:
+                elsewhere = text_elsewhere(row, column)
+                yield Document(str(number), b"", "no_text", elsewhere=elsewhere)
+                continue
+            raw = row[column].encode("utf-8", "surrogateescape")
+            yield _text_document(str(number), raw, row, column, max_bytes)
+
+
+def _is_header(cells: list[str], header: list[str], column: str) -> bool:
+    """Whether a row is a header again, as files have that were joined: the same names, or others
+    with the column of text, or one that may be it, among them.
+    """
+    names, known = set(cells), set(header)
+    if names == known and len(cells) == len(header):
+        return True
+    wanted = {column, *TEXT_COLUMNS}
+    has_text = len(names) == len(cells) > 1 and not names.isdisjoint(wanted)
+    return has_text and 2 * len(names & (known | wanted)) > len(names)
 
 
 def _csv_rows(path: Path, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:

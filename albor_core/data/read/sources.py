@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,11 @@ from albor_core.data.read import git, parquet_rows, rows
 from albor_core.data.read.corpus import CorpusHash
 from albor_core.data.read.inputs import (
     DEFAULTS,
+    ROW_ENDINGS,
     Asked,
     InputSource,
     InputUnit,
+    Origin,
     kind_of_file,
     names_of,
 )
@@ -42,10 +47,11 @@ from albor_core.data.stage.output import (
 from albor_core.data.stage.record import CorpusRecord, identity_of
 from albor_core.data.stage.workers import each
 from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
-from albor_core.run.files.publish import check_target
+from albor_core.run.files.publish import check_target, sha256_file
 
-RULES = 1  # counted up when the same sources would give other documents
+RULES = 2  # counted up when the same sources would give other documents
 SPREAD_BYTES = 64 << 20  # less is done before other processes have started
+_LOOKED_AT = 1_000  # names of a folder, for a hint
 _STEP, _UNITS = "import", "units"
 
 
@@ -204,11 +210,21 @@ def named(
         return
     for name, path in names_of(paths):
         try:
-            yield recognised(name, path, asked, _apart(output))
+            yield _with_origin(recognised(name, path, asked, _apart(output)), asked)
         except AlborError as error:
             if problems is None:
                 raise
             problems.append(Problem("source", error.message, error.hint))
+
+
+def _with_origin(source: InputSource, asked: Asked) -> InputSource:
+    """With what the user says of it; of a file its hash, since a URL may give another tomorrow."""
+    origin = asked.origin_of(source.path)
+    if origin == Origin():
+        return source
+    sha256 = sha256_file(source.path) if source.path.is_file() else None
+    url = origin.url or source.url
+    return replace(source, url=url, revision=origin.revision, sha256=sha256)
 
 
 def _apart(output: Output) -> frozenset[str]:
@@ -412,10 +428,25 @@ def _nothing_found(source: InputSource, counts: Counts, asked: Asked) -> DataErr
         wanted = " or ".join(asked.suffixes)
         what, hint = (
             f"usable file ending in {wanted}",
-            (f"give a folder with {wanted} files, or: albor data import DIR -o FILE --suffix .txt"),
+            _hint_of_rows(source.path)
+            or f"give a folder with {wanted} files, or: "
+            "albor data import DIR -o FILE --suffix .txt",
         )
     else:
         what, hint = "usable document", "look at its first lines, or give another --column"
     return DataError(
         f"{source.path}: no {what}" + (f" (skipped {reasons})" if reasons else ""), hint=hint
     )
+
+
+def _hint_of_rows(folder: Path) -> str:
+    """Where a folder holds files of rows, which are given one by one."""
+    try:
+        names = sorted(entry.name for entry in islice(os.scandir(folder), _LOOKED_AT))
+    except OSError:
+        return ""
+    endings = [ending for name in names for ending in ROW_ENDINGS if name.lower().endswith(ending)]
+    if not endings:
+        return ""
+    files = shlex.quote(str(folder))
+    return f"files of rows are given one by one: albor data import {files}/*{endings[0]} -o OUT"

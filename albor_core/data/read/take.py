@@ -20,6 +20,7 @@ from albor_core.data.stage.output import stream_part
 
 BATCH_BYTES = 7 << 20  # of text, below a row group's 8 MiB
 BATCH_ROWS = 20_000
+MAX_ELSEWHERE, MAX_COLUMN_CHARS = 20, 100  # columns of a piece that are told, and of a name
 SCHEMA = pa.schema(
     [
         pa.field("text", pa.string(), nullable=False),
@@ -109,6 +110,11 @@ class TakeIn:
         return self.folder / "keys" / f"{number:05d}"
 
 
+def _name(column: str) -> str:
+    """A column's name as a record can hold it."""
+    return column[:MAX_COLUMN_CHARS].encode("utf-8", "replace").decode()
+
+
 def read_unit(units: Path, offset: int) -> InputUnit:
     with units.open("rb") as stream:
         stream.seek(offset)
@@ -145,6 +151,9 @@ class _Piece:
             count.bytes_in += size
             if document.reason:
                 self.counts.drop(name, f"{name}/{document.name}", document.reason)
+                column = _name(document.elsewhere)
+                if column and (column in count.elsewhere or len(count.elsewhere) < MAX_ELSEWHERE):
+                    count.elsewhere[column] += 1
                 continue
             count.documents += 1
             count.bytes += size

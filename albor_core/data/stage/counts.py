@@ -24,6 +24,8 @@ class SourceCounts:
     bytes: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     """Reason -> documents."""
+    elsewhere: Counter[str] = field(default_factory=Counter)
+    """Column -> rows without text in their source's column that have one in this."""
 
     def __iadd__(self, other: SourceCounts) -> Self:
         self.documents_in += other.documents_in
@@ -31,6 +33,7 @@ class SourceCounts:
         self.documents += other.documents
         self.bytes += other.bytes
         self.dropped.update(other.dropped)
+        self.elsewhere.update(other.elsewhere)
         return self
 
 
@@ -88,6 +91,7 @@ class Counts:
                     "documents": one.documents,
                     "bytes": one.bytes,
                     "dropped": dict(sorted(one.dropped.items())),
+                    **({"elsewhere": dict(sorted(one.elsewhere.items()))} if one.elsewhere else {}),
                 }
                 for name, one in sorted(self.sources.items())
             },
@@ -106,6 +110,7 @@ def from_json(document: Mapping[str, Any]) -> Counts:
             one["documents"],
             one["bytes"],
             Counter(one["dropped"]),
+            Counter(one.get("elsewhere", {})),
         )
         for name, one in document["sources"].items()
     }

@@ -18,6 +18,7 @@ from albor_core.data.stage.lengths import LengthHistogram
 from albor_core.run.errors import DataError
 
 UNKNOWN = "unknown"
+_KNOWN = ("source", "file", "licence")
 _ROWS_PER_READ = 1024
 
 
@@ -66,17 +67,17 @@ def names_and_sizes(corpus: Corpus) -> Iterator[pa.Table]:
                 file, memory_map=True, pre_buffer=False, page_checksum_verification=True
             )
             names = set(reader.schema_arrow.names)
-            columns = [one for one in ("text", "source", "file", "licence") if one in names]
+            columns = [one for one in (corpus.column, *_KNOWN) if one in names]
             for batch in reader.iter_batches(batch_size=_ROWS_PER_READ, columns=columns):
-                yield _table(batch, file)
+                yield _table(batch, file, corpus.column)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{file}: cannot be read as Parquet: {error}", hint=IMPORT_HINT
             ) from error
 
 
-def _table(batch: pa.RecordBatch, file: Path) -> pa.Table:
-    text = batch.column("text").cast(pa.large_binary())
+def _table(batch: pa.RecordBatch, file: Path, column: str) -> pa.Table:
+    text = batch.column(column).cast(pa.large_binary())
     if {"source", "file"} <= set(batch.schema.names):
         source = batch.column("source").cast(pa.string())
         name = batch.column("file").cast(pa.string())

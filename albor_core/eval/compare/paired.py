@@ -12,6 +12,8 @@ from math import comb
 
 import numpy as np
 
+from albor_core.eval.interval import binomial_interval
+
 LEVEL = 0.05
 _EXACT = 18  # differences whose signs are all tried: 262,144 ways
 _DRAWS = 20_000
@@ -24,7 +26,9 @@ Value = tuple[float, float]
 
 @dataclass(frozen=True)
 class Paired:
-    """`difference` is B minus A, `low` to `high` where it lies with 95 %: None of a single item."""
+    """`difference` is B minus A, `low` to `high` where it lies with 95 %: None of a single item,
+    and where none differs of items that are more than pass or fail: nothing tells by how much.
+    """
 
     n: int
     mean_a: float
@@ -37,6 +41,16 @@ class Paired:
     """`mcnemar` (exact, of pass and fail), `sign-flip` (exact), `sign-flip sampled`."""
     a_higher: int
     b_higher: int
+
+    @property
+    def most_differing(self) -> float | None:
+        """Where no item differs, the share that may all the same, exactly (95 %)."""
+        return None if self.a_higher or self.b_higher else binomial_interval(0, self.n)[1]
+
+    @property
+    def can_show(self) -> bool:
+        """Whether so many items could show a difference, were all of them for one side."""
+        return 2.0 ** (1 - self.n) < LEVEL
 
     def verdict(self, better: str, p: float) -> str:
         """Of B against A, by `p` as adjusted for other figures (`holm`)."""
@@ -66,6 +80,9 @@ def compare(a: Mapping[str, Value], b: Mapping[str, Value], *, seed: int = 0) ->
     else:
         p, method = sign_flip(change.tolist(), seed)
     low, high = bootstrap(change.tolist(), size.tolist(), seed)
+    if not change.any():  # drawn anew they never differ either, which bounds nothing
+        most = binomial_interval(0, len(items))[1] if method == "mcnemar" else None
+        low, high = (None, None) if most is None else (-most, most)
     total = size.sum()
     return Paired(
         len(items), float(of_a.sum() / total), float(of_b.sum() / total),

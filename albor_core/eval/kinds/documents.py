@@ -6,7 +6,7 @@ A text's group is a column's value, or for files the first folder below the one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,9 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import read_footer
+from albor_core.data.read.corpus import TEXT_COLUMNS, read_footer
 from albor_core.run.errors import DataError, NotFoundError
 
+STDIN = Path("-")
+"""As data: the text that came on stdin."""
 _ROWS = 256
 _MAX_TEXT_BYTES = 64 << 20
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -45,6 +47,8 @@ class TextDocuments:
     column: str
     by: str | None
     limit: int | None = None
+    given: str | None = None
+    """The one text, where it is not in a file."""
 
     @property
     def has_columns(self) -> bool:
@@ -56,10 +60,13 @@ class TextDocuments:
 
     def count(self) -> int:
         """How many there are. Raises DataError, OSError."""
-        found = sum(map(_count, self.files))
+        found = 1 if self.given is not None else sum(map(_count, self.files))
         return found if self.limit is None else min(found, self.limit)
 
     def _all(self) -> Iterator[TextDocument]:
+        if self.given is not None:
+            yield TextDocument("stdin", self.given)
+            return
         for file in self.files:
             name = file.relative_to(self.path).as_posix() if file != self.path else file.name
             if file.suffix == ".parquet":
@@ -109,6 +116,7 @@ def open_documents(
     if not path.exists():
         raise NotFoundError(f"{path}: no such file or folder", hint="check the path and try again")
     files = _files(path)
+    column = _column_of(files[0], column)
     found = TextDocuments(path, files, column, by, limit)
     if not found.has_columns and by is not None:
         what = f"{path}: plain texts have no column {by!r}; they are told apart by folder"
@@ -117,6 +125,20 @@ def open_documents(
         if file.suffix == ".parquet":
             _check_columns(file, column, by)
     return found
+
+
+def _column_of(file: Path, column: str) -> str:
+    """`column`; where that is the usual one and `file` has it not, the first that it has of those
+    that texts are called by. Raises DataError, NotFoundError.
+    """
+    if column != TEXT_COLUMNS[0]:
+        return column
+    names: Collection[str] = ()
+    if file.suffix == ".parquet":
+        names = read_footer(file).schema.to_arrow_schema().names
+    elif is_json_lines(file):
+        names = next((record for _, record in json_lines(file)), {})
+    return next((one for one in TEXT_COLUMNS if one in names), column)
 
 
 def is_json_lines(file: Path) -> bool:

@@ -14,8 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokenizers import Tokenizer
-
 from albor_core.config.sections import Count, CountOrZero
 from albor_core.data.load.fim import SentinelIds
 from albor_core.eval.kinds.documents import TextDocument, is_json_lines, json_lines, open_documents
@@ -23,18 +21,13 @@ from albor_core.eval.result import TaskResult, mean_score
 from albor_core.eval.sections import TaskSection
 from albor_core.eval.target import Target, problem_of
 from albor_core.eval.task import ItemWriter, Progress, TaskPlan
+from albor_core.model.generate.infill import NO_SENTINELS, infill_prompt, sentinels
 from albor_core.run.errors import AlborError, DataError, Problem
 
 if TYPE_CHECKING:
     from albor_core.eval.subject import EvaluatedModel
 
 _FORM = 'an item is {"prefix": TEXT, "suffix": TEXT, "middle": TEXT}'
-_SPELLINGS = (
-    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
-    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
-    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-    ("<PRE>", "<SUF>", "<MID>"),
-)
 _ITEMS = 32
 
 
@@ -76,9 +69,9 @@ class FimTask:
 
     def plan(self, target: Target) -> TaskPlan:
         problems, tokens, number = [], 0, 0
-        marks = sentinels(target.tokenizer)
+        marks = sentinels(target.tokenizer, target.path)
         if marks is None:
-            problems.append(Problem(self.name, *_NO_SENTINELS))
+            problems.append(Problem(self.name, *NO_SENTINELS))
         elif max(marks) >= target.folder.shape.vocab_size:
             what = f"the tokenizer's sentinel {max(marks)} is outside the model's vocabulary"
             problems.append(Problem(self.name, what, f"albor model verify {target.path}"))
@@ -96,9 +89,9 @@ class FimTask:
         return TaskPlan(number, tokens, tuple(problems))
 
     def run(self, subject: EvaluatedModel, items: ItemWriter, progress: Progress) -> TaskResult:
-        marks = sentinels(subject.tokenizer)
+        marks = sentinels(subject.tokenizer, subject.path)
         if marks is None:
-            raise DataError(f"{self.name}: {_NO_SENTINELS[0]}", hint=_NO_SENTINELS[1])
+            raise DataError(f"{self.name}: {NO_SENTINELS[0]}", hint=NO_SENTINELS[1])
         whole = {one.item: one for one in holes(self.section)}
 
         def filled(some: list[FimItem]) -> Iterator[Mapping[str, Any]]:
@@ -120,24 +113,7 @@ class FimTask:
 
     def _prompt(self, subject: EvaluatedModel, marks: SentinelIds, hole: FimItem) -> list[int]:
         before, after = subject.encode(hole.prefix), subject.encode(hole.suffix)
-        if self.section.order == "psm":
-            return [marks.prefix, *before, marks.suffix, *after, marks.middle]
-        return [marks.prefix, marks.suffix, *after, marks.middle, *before]
-
-
-_NO_SENTINELS = (
-    "the tokenizer has no tokens for a prefix, a suffix and a middle",
-    "a tokenizer of `albor tokenizer apply` has them",
-)
-
-
-def sentinels(tokenizer: Tokenizer) -> SentinelIds | None:
-    """The ids that mark the parts of a text with a hole, by the spellings in use."""
-    for names in _SPELLINGS:
-        ids = [number for name in names if (number := tokenizer.token_to_id(name)) is not None]
-        if len(ids) == len(names):
-            return SentinelIds(*ids)
-    return None
+        return infill_prompt(marks, before, after, self.section.order)
 
 
 def holes(section: FimSection) -> Iterator[FimItem]:

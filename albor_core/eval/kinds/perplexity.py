@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field
+
 from albor_core.config.sections import Count
-from albor_core.eval.kinds.documents import TextDocument, TextDocuments, open_documents
+from albor_core.eval.kinds.documents import STDIN, TextDocument, TextDocuments, open_documents
 from albor_core.eval.kinds.windows import windows
 from albor_core.eval.result import Score, TaskResult
 from albor_core.eval.sections import TaskSection, name_part
@@ -30,6 +32,8 @@ class TextSection(TaskSection):
     """How well the model predicts texts."""
 
     kind: Literal["text"] = "text"
+    text: str | None = Field(None, exclude=True)
+    """The text itself, where `data` is `-`: what came on stdin. Results have its hash alone."""
     column: str = "text"
     """Where Parquet and JSON lines hold the texts."""
     by: str | None = None
@@ -44,6 +48,11 @@ class TextSection(TaskSection):
     the one that ends it), or nothing: then the first one is not scored, nor its bytes counted."""
 
     def problems(self) -> Iterator[Problem]:
+        if (self.text is not None) != (self.data == STDIN):
+            what = (
+                "is stdin for --task alone" if self.text is None else "is not -, and text is given"
+            )
+            yield Problem("data", what, "name a file, or give `text` with data `-`")
         if self.window is not None and self.stride is not None and self.stride > self.window:
             yield Problem("stride", f"{self.stride} is above window {self.window}", "lower it")
 
@@ -58,6 +67,8 @@ class TextTask:
 
     def _open(self) -> TextDocuments:
         said = self.section
+        if said.text is not None:
+            return TextDocuments(STDIN, (STDIN,), said.column, None, said.limit, said.text)
         return open_documents(said.data, column=said.column, by=said.by, limit=said.limit)
 
     def _sizes(self, max_context: int) -> tuple[int, int]:
@@ -86,7 +97,7 @@ class TextTask:
         except AlborError as error:
             problems.append(problem_of(f"{self.name}.data", error))
         else:
-            if not items:
+            if not items or (self.section.text is not None and not size):
                 what = "no text to evaluate"
                 problems.append(Problem(f"{self.name}.data", what, "name another"))
         each = tokens * size // sampled if sampled else 0

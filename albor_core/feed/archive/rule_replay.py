@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from albor_core.andon.alert import Alert
@@ -24,6 +24,7 @@ from albor_core.andon.rules.replay import Row, replay_all
 from albor_core.andon.rules.sources import Rule, rules_from
 from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values.quantity import counted
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.series import Series
@@ -114,6 +115,28 @@ def replay_rules(run: RunDir, rules: Sequence[Rule]) -> tuple[RuleReplay, ...]:
     with Reader(local if local.is_file() else global_store()) as reader:
         keys = reader.keys(run.id)
         return tuple(_replay_rule(reader, run.id, rule, keys, kind) for rule in rules)
+
+
+def unexpected(run: RunDir, played: Sequence[RuleReplay], *, fires: bool) -> list[str]:
+    """Of which rules it cannot be said that they fire, or that they do not; of none at all, too."""
+    if not played:
+        return ["there is no rule that could fire"]
+    quiet = [one for one in played if one.points and not one.alerts]
+    awake = replay_rules(run, [replace(one.rule, warmup_steps=1) for one in quiet])
+    slept = {one.rule.id for one in awake if one.alerts and not one.clears}
+    found = []
+    for one in played:
+        condition, steps = str(one.rule.condition), [alert.step for alert in one.alerts]
+        if not one.points:
+            found.append(f"{condition}: no value to compare was found")
+        elif one.rule.id in slept:
+            until = f"it sleeps until it is false or step {one.rule.arm_step:,}"
+            found.append(f"{condition}: true from the start; {until}")
+        elif fires and not steps:
+            found.append(f"{condition}: never fired in {counted(one.points, 'value')}")
+        elif steps and not fires:
+            found.append(f"{condition}: fired at step {steps[0]:,}")
+    return found
 
 
 def _replay_rule(

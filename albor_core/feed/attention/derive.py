@@ -32,7 +32,8 @@ def is_candidate(view: RunView, now: float) -> bool:
         return view.alerts_open > 0
     if view.is_active:
         return True
-    is_trouble = view.status in _ENDED_BADLY or (view.status == "completed" and view.lines_lost)
+    has_lost = view.lines_lost or view.console_bytes_lost
+    is_trouble = view.status in _ENDED_BADLY or (view.status == "completed" and has_lost)
     return bool(is_trouble or view.alerts_open) and now - (ended_at(view) or 0.0) < KEPT_S
 
 
@@ -48,6 +49,7 @@ def attention(
     *,
     now: float,
     since: SinceLooked | None = None,
+    being_read: tuple[str, ...] = (),
     is_complete: bool = True,
     problem: str = "",
 ) -> AttentionList:
@@ -72,6 +74,7 @@ def attention(
         fine=tuple(view.id for view in watched if view.id not in troubled),
         not_watched=tuple(v.id for v in active if not v.signs.watched.is_watched),
         tells_only=tuple(view.id for view in watched if not view.signs.watched.acts),
+        being_read=being_read,
         since_last_looked=since_looked(rows, marks.looked_wall) if since is None else since,
         is_complete=is_complete,
         problem=problem,
@@ -178,5 +181,6 @@ def narrowed(found: AttentionList, run_ids: Sequence[str]) -> AttentionList:
         fine=kept(found.fine),
         not_watched=kept(found.not_watched),
         tells_only=kept(found.tells_only),
+        being_read=kept(found.being_read),
         since_last_looked=SinceLooked(),
     )

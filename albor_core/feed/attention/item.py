@@ -7,6 +7,7 @@ an id names one trouble of one attempt: the same trouble of a later attempt is a
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,6 +53,9 @@ KINDS: Mapping[str, TroubleKind] = {
         "no process works on it and no end was recorded, as after a power cut",
         ("retry",),
         is_of_end=True,
+    ),
+    "folder_gone": TroubleKind(
+        "folder gone", "critical", "it is running, and its folder was deleted: nothing is kept"
     ),
     "hung": TroubleKind(
         "hung", "critical", "alive and without progress for longer than its limit", ("stop",)
@@ -109,6 +113,9 @@ KINDS: Mapping[str, TroubleKind] = {
     "lines_lost": TroubleKind(
         "lines lost", "warning", "lines that it logged were taken by no disk", ()
     ),
+    "console_lost": TroubleKind(
+        "log incomplete", "warning", "its log lacks some of what it printed", ()
+    ),
     # the machine
     "gpu_hot": TroubleKind("gpu hot", "warning", "a GPU is too warm", (), "", "albor gpu"),
     "gpu_throttled": TroubleKind(
@@ -125,6 +132,14 @@ KINDS: Mapping[str, TroubleKind] = {
     ),
     "gpu_xid": TroubleKind(
         "gpu fault", "error", "the driver reported a fault of a GPU", (), "", "albor gpu"
+    ),
+    "home": TroubleKind(
+        "home nearly full",
+        "warning",
+        "ALBOR_HOME comes near the size that ALBOR_HOME_MAX gives it",
+        (),
+        "",
+        "albor doctor --disk",
     ),
     "disk": TroubleKind(
         "disk nearly full", "error", "soon nothing can be saved", (), "", "albor runs gc"
@@ -177,6 +192,11 @@ class AttentionItem:
         return bool(self.run_id) and self.id.startswith(f"{self.run_id}/")
 
     @property
+    def ack(self) -> str:
+        """The command that takes it out of the count as seen."""
+        return f"albor attention ack {shlex.quote(self.id)}"
+
+    @property
     def is_open(self) -> bool:
         """Whether it was neither seen nor muted."""
         return not self.acked_by and self.muted_until is None
@@ -224,13 +244,15 @@ class SinceLooked:
 class AttentionList:
     """All that needs a person. `fine`, `not_watched` and `tells_only` are ids of active runs: those
     that are watched with nothing open, those that nothing watches, and those that are watched by
-    what cannot act.
+    what cannot act. `being_read` are ids of runs that ended a moment ago: what their last lines
+    tell is not known yet.
     """
 
     items: tuple[AttentionItem, ...] = ()
     fine: tuple[str, ...] = ()
     not_watched: tuple[str, ...] = ()
     tells_only: tuple[str, ...] = ()
+    being_read: tuple[str, ...] = ()
     since_last_looked: SinceLooked = SinceLooked()
     is_complete: bool = True  # False while runs are still being read: no all-clear yet
     problem: str = ""  # why something could not be looked at
@@ -253,7 +275,7 @@ class AttentionList:
     @property
     def is_quiet(self) -> bool:
         """Whether everything was looked at, all that works is watched, and nothing is wrong."""
-        is_sure = self.is_complete and not self.problem
+        is_sure = self.is_complete and not (self.problem or self.being_read)
         return is_sure and not self.open and not self.not_watched
 
     def of_run(self, run_id: str) -> tuple[AttentionItem, ...]:

@@ -1,8 +1,8 @@
 """What people say about entries of attention: seen, muted for a time, when they last looked.
 
 About a run it is an annotation of the run, so that all users see it and a copy keeps it. About a
-machine, or a run that was pulled from another host, it is in ALBOR_HOME/attention.json, one small
-file under a lock, and so is when each user looked.
+machine, or a run that was pulled from another host or has no folder, it is in
+ALBOR_HOME/attention.json, one small file under a lock, and so is when each user looked.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from typing import Any
 
 from albor_core.feed.attention.item import AttentionItem, AttentionMarks
 from albor_core.feed.run.files import CachedJson
+from albor_core.run.control import user_name
 from albor_core.run.errors import StoreError, remedy
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.rundir import RunDir, own_home, read_json
 from albor_core.run.values.lenient import NOTHING, Document, finite, finite_of, mapping, text
-from albor_core.store.index.annotations import annotate, user_name
+from albor_core.store.index.annotations import annotate
 from albor_core.store.index.catch_up import drain_index
 
 SCHEMA = "albor.attention.marks/1"
 SEEN_S = 86400.0
 """How long a trouble of a machine counts as seen: it has no attempt that would end it."""
+_SEEN_OF_RUN_S = 8 * SEEN_S  # one of a run, which is in the list for a week
 
 
 class MarksFile:
@@ -45,7 +47,7 @@ class MarksFile:
             acked={
                 item: text(mapping(acked, item), "by") or "unknown"
                 for item in acked
-                if now - (finite(mapping(acked, item), "wall") or 0.0) < SEEN_S
+                if _is_seen(item, mapping(acked, item), now)
             },
             muted={
                 item: until
@@ -91,8 +93,17 @@ def note_look(home: Path, now: float) -> None:
 
 
 def _is_said_in_run(item: AttentionItem) -> bool:
-    """Of a copy of another host's run it is kept as of a machine: the run's files stay its own."""
-    return item.is_of_run and not pulled_from(run_of(item))
+    """Of a copy of another host's run it is kept as of a machine: the run's files stay its own. And
+    of one without a folder: it has none.
+    """
+    if not item.is_of_run:
+        return False
+    run = run_of(item)
+    return run.path.is_dir() and not pulled_from(run)
+
+
+def _is_seen(item: str, said: Document, now: float) -> bool:
+    return now - (finite(said, "wall") or 0.0) < (_SEEN_OF_RUN_S if "@" in item else SEEN_S)
 
 
 def run_of(item: AttentionItem) -> RunDir:
@@ -123,13 +134,13 @@ def _changed(home: Path) -> Iterator[dict[str, Any]]:
 
 
 def _sound(found: Document, now: float) -> dict[str, Any]:
-    def kept(name: str, holds: Callable[[Document], bool]) -> dict[str, Any]:
+    def kept(name: str, holds: Callable[[str, Document], bool]) -> dict[str, Any]:
         said = mapping(found, name)
-        return {item: dict(mapping(said, item)) for item in said if holds(mapping(said, item))}
+        return {i: dict(mapping(said, i)) for i in said if holds(i, mapping(said, i))}
 
     return {
         "schema": SCHEMA,
-        "acked": kept("acked", lambda one: now - (finite(one, "wall") or 0.0) < SEEN_S),
-        "muted": kept("muted", lambda one: (finite(one, "until") or 0.0) > now),
+        "acked": kept("acked", lambda item, one: _is_seen(item, one, now)),
+        "muted": kept("muted", lambda _, one: (finite(one, "until") or 0.0) > now),
         "looked": {u: wall for u, wall in mapping(found, "looked").items() if finite_of(wall)},
     }

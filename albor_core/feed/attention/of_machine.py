@@ -31,6 +31,8 @@ def machine_items(
     paths = {view.id: view.path for view in runs if view.is_active}
     for one in machine.troubles:
         yield _of_gpu(one, names, paths, machine.run_gpus.get(one.run_id), now)
+    for host, words in machine.homes.items():
+        yield _room(host, "home", words, "")
     for host, sample in machine.hosts.items():
         yield from _of_host(host, sample)
 
@@ -80,6 +82,7 @@ def _of_host(host: str, sample: HostSample) -> Iterator[AttentionItem]:
 def _room(host: str, kind: str, summary: str, severity: str) -> AttentionItem:
     table = KINDS[kind]
     causes = {
+        "home": "checkpoints and media of runs that are no longer looked at",
         "disk": "checkpoints, logs or data fill it; a full disk loses lines and checkpoints",
         "memory": "data loaders or another program take it; the kernel ends the largest one",
     }

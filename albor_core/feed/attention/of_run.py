@@ -21,6 +21,7 @@ from albor_core.feed.attention.of_rules import (
     what_fired,
 )
 from albor_core.feed.offers import has_guard_gone
+from albor_core.feed.runs.state_word import FOLDER_GONE
 from albor_core.feed.signs import NonFinite
 from albor_core.feed.view import RunView
 from albor_core.run.exit import STOPPED_BY_ANDON
@@ -36,6 +37,16 @@ CHECKPOINT_SAVES, CHECKPOINT_S = 3, 900.0  # late by so many intervals, and at l
 
 def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
     """Of a run at work on `gpus` GPUs (None: not known)."""
+    if view.detail.startswith(FOLDER_GONE):
+        yield item_of(
+            view,
+            "folder_gone",
+            since=None,
+            summary=view.detail,
+            cause="its folder was deleted or moved while it ran; only"
+            f" kill {view.trainer_pid} ends it",
+        )
+        return  # there is nothing of it to look at
     stands = tuple(_progress(view, gpus, now))
     yield from stands
     if has_guard_gone(view):
@@ -52,6 +63,7 @@ def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attentio
     yield from rule_items(view, told={i for item in (*stands, *non_finite) for i in item.alert_ids})
     yield from _checkpoints(view, gpus, now)
     yield from _lost_lines(view)
+    yield from _console_lost(view)
     yield from _watching(view)
 
 
@@ -66,6 +78,7 @@ def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
         told |= {one.id for one in view.signs.alerts if one.action in ("stop", "rollback")}
     yield from fired_items(view, told=told)
     yield from _lost_lines(view)
+    yield from _console_lost(view)
 
 
 def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
@@ -85,6 +98,8 @@ def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionI
     if view.status == "lost":
         summary = view.detail or "no process works on it and no end was recorded"
         cause = "killed from outside, or the machine went down: nothing recorded an end"
+        if view.detail.startswith(FOLDER_GONE):
+            cause = "its folder was deleted or moved: how it ended was recorded nowhere else"
         kind = "lost"
     else:
         summary = first_line(view.signs.error) or view.detail or "it failed"
@@ -288,6 +303,18 @@ def _lost_lines(view: RunView) -> Iterator[AttentionItem]:
             since=view.last_wall if view.ended_wall is None else view.ended_wall,
             step=view.step,
             summary=f"{counted(lost, 'line')} that it logged could not be written{missing}",
+            cause="the disk was full, or did not answer",
+        )
+
+
+def _console_lost(view: RunView) -> Iterator[AttentionItem]:
+    if lost := max(view.console_bytes_lost, view.signs.console_bytes_lost):
+        yield item_of(
+            view,
+            "console_lost",
+            since=view.last_wall if view.ended_wall is None else view.ended_wall,
+            step=view.step,
+            summary=f"{counted(lost, 'byte')} that it printed are in no log",
             cause="the disk was full, or did not answer",
         )
 

@@ -8,20 +8,23 @@ then now and again.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from albor_core.feed.attention.derive import attention, is_candidate, since_looked
+from albor_core.feed.attention.derive import attention, ended_at, is_candidate, since_looked
 from albor_core.feed.attention.item import AttentionItem, AttentionList, AttentionMarks, SinceLooked
 from albor_core.feed.attention.marks import MarksFile
 from albor_core.feed.machine import MachineView, MachineWatch, Reading
 from albor_core.feed.run.sign_files import SignFiles
 from albor_core.feed.run.store_follower import StoreWatch
+from albor_core.feed.runs.store_lag import LATE_S, is_being_read
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.rundir import albor_home, placed
+from albor_core.store.upkeep.home_size import HomeLook
 from albor_core.telemetry.host import sample_host
 from albor_core.telemetry.machine_ring import read_ring, ring_path
 
@@ -54,7 +57,9 @@ class AttentionFeed:
         self._since: tuple[float | None, SinceLooked] = (math.nan, SinceLooked())
         self._at = self._host_at = -math.inf
         self._ring_at: float | None = None
+        self._size = HomeLook(self._home)
         self._last = AttentionList(is_complete=False)
+        self._late: frozenset[str] | None = None  # runs that were on their way at the last look
 
     def look(self, view: RunsView, store: StoreWatch | None = None) -> AttentionList:
         """What needs a person, looked at once in `look_s`; the same object if nothing changed.
@@ -74,7 +79,8 @@ class AttentionFeed:
             marks,
             now=wall,
             since=self._since[1],
-            is_complete=view.is_complete and is_read,
+            being_read=self._being_read(view, wall),
+            is_complete=view.is_complete and is_read and self._size.words() is not None,
             problem=view.problem,
         )
         if found != self._last:
@@ -92,6 +98,19 @@ class AttentionFeed:
             self._signs = {i: one for i, one in self._signs.items() if i in kept}
         if not is_same or self._since[0] != marks.looked_wall:
             self._since = (marks.looked_wall, since_looked(self._rows, marks.looked_wall))
+
+    def _being_read(self, view: RunsView, wall: float) -> tuple[str, ...]:
+        """Runs that ended a moment ago and are, or were before `view` was made, on their way into
+        the store; all of the last minute at the first look.
+        """
+        ended = [
+            row for row in view.rows
+            if not row.is_active and row.path and wall - (ended_at(row) or 0.0) < LATE_S
+        ]  # fmt: skip
+        late = frozenset(row.id for row in ended if is_being_read(placed(row.id, row.path)))
+        before = frozenset(row.id for row in ended) if self._late is None else self._late
+        self._late = late
+        return tuple(sorted(late | before))
 
     def _with_signs(self, now: float, store: StoreWatch | None) -> tuple[tuple[RunView, ...], bool]:
         """The candidates with their signs, and whether all were read."""
@@ -124,7 +143,9 @@ class AttentionFeed:
             if now - self._host_at >= HOST_S:
                 self._host_at, system = now, sample_host(self._home)
             self._machine.take((Reading(wall, view.gpus),) if view.gpus else (), system)
-        return self._machine.look([row for row in rows if row.is_active], wall)
+        machine = self._machine.look([row for row in rows if row.is_active], wall)
+        words = self._size.words()
+        return replace(machine, homes={os.uname().nodename: words} if words else {})
 
 
 def entries_of(view: RunView | None) -> tuple[AttentionItem, ...]:

@@ -18,13 +18,21 @@ from albor_core.andon.severity import CALM, worst
 from albor_core.feed.archive.records import RecordTail, attempts_of, journal_events
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.sign_files import SignFiles
-from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, view_of_row
+from albor_core.feed.run.store_follower import (
+    StoreWatch,
+    aged,
+    known_of,
+    merge,
+    view_of_row,
+    without_files,
+)
 from albor_core.feed.run.tail import LogFollower
 from albor_core.feed.runs.of_visible import standing_of
 from albor_core.feed.view import RunView
 from albor_core.run.headlines import CHARTS, RECORDED
 from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.rundir import RunDir
+from albor_core.run.values.directions import is_of_machine
 from albor_core.run.values.lenient import history, integer, sequence, text
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.file.standing import Standing
@@ -77,6 +85,8 @@ class RunFeed:
         row = self.store.rows().get(self.run.id) or self._row_elsewhere()
         view = self.files.view(*known_of(row))
         if view is None and row is not None:
+            if not self.run.path.is_dir():
+                row = without_files(row, self.run)
             view = replace(aged(row), detail=row.detail or self._what_is_missing())
         elif view is not None and row is not None:
             view = merge(view, row)
@@ -166,7 +176,7 @@ class RunFeed:
         return "its folder is gone: this is what the store remembers"
 
     def keys(self) -> tuple[str, ...]:
-        """Metric keys that can be drawn, the important ones first."""
+        """Metric keys that can be drawn, the important ones first, those of the machine last."""
         found = self._ask(lambda reader: reader.keys(self.run.id)) or ()
         state = self.files.state.get() or {}
         live = [
@@ -175,7 +185,11 @@ class RunFeed:
             if any(value is not None for value in sequence(state, name))
         ]
         order = {one.key: index for index, one in enumerate(CHARTS)}
-        return tuple(sorted({*found, *live}, key=lambda key: (order.get(key, len(order)), key)))
+
+        def place(key: str) -> tuple[bool, int, str]:
+            return is_of_machine(key), order.get(key, len(order)), key
+
+        return tuple(sorted({*found, *live}, key=place))
 
     def curves(
         self,

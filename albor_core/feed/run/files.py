@@ -193,8 +193,9 @@ def build_view(
     """
     state = evidence.state or NOTHING
     alive = status.word in LIVE_WORDS
-    time_left = state if _arrives(status, evidence) else NOTHING
     now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
+    is_past = _is_past(now.step, max_steps)
+    time_left = NOTHING if is_past else _time_left(status, evidence)
     if evidence.is_starting:
         now = now.without_steps()
     andon, attempt = mapping(state, "andon"), evidence.attempt or None
@@ -227,7 +228,7 @@ def build_view(
         eta_s=number(time_left, "eta_seconds"),
         eta_low_s=number(time_left, "eta_low_seconds"),
         eta_high_s=number(time_left, "eta_high_seconds"),
-        **_finish(time_left, mapping(watch, "finish") if alive else NOTHING),
+        **_finish(time_left, _end_seen(watch, alive, is_past)),
         elapsed_s=number(state, "elapsed_seconds"),
         severity=severity_of(andon.get("severity")),
         last_alert=_alert_text(andon),
@@ -287,10 +288,16 @@ def _figures(state: Document, now: NewestFigures) -> dict[str, Any]:
     }
 
 
-def _arrives(status: RunStatus, evidence: Evidence) -> bool:
-    """Whether what the state file says of the time left is of the present."""
+def _end_seen(watch: Document, alive: bool, is_past: bool) -> Document:
+    """When the index process expects the end of a run at work that has one before it."""
+    return mapping(watch, "finish") if alive and not is_past else NOTHING
+
+
+def _time_left(status: RunStatus, evidence: Evidence) -> Document:
+    """The state file, where what it says of the time left is of the present."""
     is_at_work = status.word in ("running", "unguarded") and not evidence.is_starting
-    return is_at_work and status.silent_s is None
+    is_heard = is_at_work and status.silent_s is None
+    return (evidence.state or NOTHING) if is_heard else NOTHING
 
 
 def _size_of(path: Path) -> int | None:
@@ -376,9 +383,16 @@ def _max_steps(state: Document, resolved: Document, meta: Document) -> int | Non
 
 
 def _progress(step: int | None, max_steps: int | None, state: Document) -> float | None:
+    if _is_past(step, max_steps):
+        return None  # the program counts on, and 100 % would be said of no end
     percent = number(state, "progress_percent")
     share = None if percent is None else min(1.0, max(0.0, percent / 100))
     return share if (done := share_done(step, max_steps)) is None else done
+
+
+def _is_past(step: int | None, max_steps: int | None) -> bool:
+    """Whether a program goes on past the steps that it was said to take."""
+    return step is not None and bool(max_steps) and step > (max_steps or 0)
 
 
 def _commit(meta: Document) -> str:

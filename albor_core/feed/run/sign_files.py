@@ -67,6 +67,7 @@ class SignFiles:
             report=reported or "",
             non_finite=tuple(found for lines in self._lines for found in lines.non_finite),
             lines_lost=max(integer(last_words, "lines_lost") or 0, watched.lines_lost),
+            console_bytes_lost=max(0, integer(last_words, "console_bytes_lost") or 0),
             alerts=self._alerts(seen),
             settled=seen.union(*(lines.cleared for lines in self._lines)),
             acked=acked,

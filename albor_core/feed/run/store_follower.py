@@ -17,13 +17,15 @@ from typing import Any, TypeVar
 
 from albor_core.andon.severity import CALM, worst
 from albor_core.feed.runs.newest import NewestFigures, brought_up, share_done, whole_tokens
-from albor_core.feed.runs.status import NEVER_STARTED
+from albor_core.feed.runs.state_word import without_folder
+from albor_core.feed.runs.status import NEVER_STARTED, works_without_folder
 from albor_core.feed.view import LOADING, RunView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.headlines import NEWEST, STORED
+from albor_core.run.rundir import RunDir
 from albor_core.run.status import ENDS
-from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.migrations import user_version
+from albor_core.store.file.paths import rebuild_hint
 from albor_core.store.file.schema import SCHEMA_VERSION
 from albor_core.store.query.reader import Reader
 from albor_core.store.query.terms import Filter
@@ -74,6 +76,10 @@ class StoreWatch:
         self._mark, self._version = None, None
         if reader is not None:
             reader.close()
+
+    def refresh(self) -> None:
+        """Have the next `rows` look for news, however lately it did."""
+        self._rest_until = 0.0
 
     def ask(self, question: Callable[[Reader], T]) -> T | None:
         """The answer to one question, None if the store cannot answer now."""
@@ -155,14 +161,15 @@ class StoreWatch:
 
     def _take(self, rows: tuple[RunRow, ...]) -> None:
         views, prints, changed = {}, {}, set()
-        lost = self._ask(lambda reader: reader.lines_lost()) or {}
+        lost = self._ask(lambda reader: reader.losses()) or {}
         for row in rows:
             prints[row.id] = mark = _print_of(row)
             if mark == self._prints.get(row.id):
                 views[row.id] = self._views[row.id]
             else:
                 view = view_of_row(row, self._severity(row))
-                views[row.id] = replace(view, lines_lost=lost.get(row.id, 0))
+                lines, unlogged = lost.get(row.id, (0, 0))
+                views[row.id] = replace(view, lines_lost=lines, console_bytes_lost=unlogged)
                 changed.add(row.id)
         self._views, self._prints = views, prints
         self._changed |= changed
@@ -216,7 +223,8 @@ class StoreWatch:
         self._set_trouble(what, error.hint)
         self._retry_at = self._clock() + max(RETRY_S, patience_s)
 
-    def _set_trouble(self, what: str, hint: str = REBUILD_HINT) -> None:
+    def _set_trouble(self, what: str, hint: str | None = None) -> None:
+        hint = rebuild_hint(self.path) if hint is None else hint
         self._since = self._since or _time_of_day()
         rows = f"rows as of {self._read_at}" if self._views and self._read_at else ""
         parts = (f"{what} since {self._since}", hint, rows)
@@ -302,6 +310,17 @@ def _age(wall: float | None) -> float | None:
     return max(0.0, time.time() - wall)
 
 
+def without_files(row: RunView, run: RunDir) -> RunView:
+    """What a store knows of a run whose folder is gone; of one without a recorded end, whether its
+    program goes on all the same.
+    """
+    if not row.is_loading:
+        return row
+    pid = works_without_folder(run)
+    word = "lost" if pid is None else "running"
+    return replace(row, status=word, trainer_pid=pid, detail=without_folder(pid))
+
+
 def aged(row: RunView) -> RunView:
     """A view of a store's row, queried some time ago, with the age of its news now."""
     return replace(row, age_s=_age(row.last_wall))
@@ -375,6 +394,9 @@ def merge(view: RunView, row: RunView) -> RunView:
         progress=_first(share_done(found.step, fields["max_steps"]), view.progress),
         ended_wall=None if view.is_active else (view.ended_wall or row.ended_wall),
         lines_lost=0 if view.is_active else max(view.lines_lost, row.lines_lost),
+        console_bytes_lost=(
+            0 if view.is_active else max(view.console_bytes_lost, row.console_bytes_lost)
+        ),
         attempts_total=max(view.attempts_total or 0, row.attempts_total or 0) or None,
     )
 

@@ -24,6 +24,7 @@ from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
 from albor_core.feed.runs.status import gather, judge, run_status
 from albor_core.run.headlines import NEWEST
 from albor_core.run.rundir import RunDir
+from albor_core.run.status import SILENT
 from albor_core.run.values.lenient import finite, integer
 from albor_core.run.values.main_metrics import Logged
 from albor_core.store.rows.run_row import RunRow
@@ -69,6 +70,12 @@ def _figures(row: RunRow) -> NewestFigures:
         step=integer(said, "last_step"),
         values=known(said, {one.name: one.name for one in NEWEST}),
     )
+
+
+def filtered_words(runs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The same as filters ask for them: a run at work that gives no news is "silent"."""
+    found = {run_id: run_status(RunDir(Path(path))) for run_id, path in runs}
+    return {i: one.word if one.silent_s is None else SILENT for i, one in found.items()}
 
 
 def statuses_of_unended(runs: Iterable[tuple[str, str]]) -> dict[str, str]:

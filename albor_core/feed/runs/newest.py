@@ -85,8 +85,10 @@ def brought_up(own: NewestFigures, stored: NewestFigures, *, is_starting: bool) 
 
 
 def share_done(step: int | None, max_steps: int | None) -> float | None:
-    """How far a run is, 0..1."""
-    return min(1.0, max(0.0, step / max_steps)) if step is not None and max_steps else None
+    """How far a run is, 0..1; None where that is not known, or it goes on past its end."""
+    if step is None or not max_steps or step > max_steps:
+        return None
+    return max(0.0, step / max_steps)
 
 
 def figures_of_state(state: Document) -> NewestFigures:
@@ -107,7 +109,7 @@ def metrics_of_state(state: Document) -> tuple[Logged, ...]:
     house = (Logged(one.key, values.get(one.name)) for one in NEWEST if one.key in LOSSES)
     told = mapping(state, "metrics")
     others = (
-        Logged(name, *map(number_of, values))
+        Logged(name, number_of(values[0]), number_of(values[1]), number_of(values[2]))
         for name, values in islice(told.items(), MOST_KEYS)
         if isinstance(values, Sequence) and len(values) == 3
     )

@@ -6,7 +6,7 @@ Asked for rows that somebody sees, a few of them per poll, and again when there 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from albor_core.feed.run.store_follower import StoreWatch
@@ -68,7 +68,7 @@ class VisibleRuns:
         if known is None:
             return view
         metrics = standing_of(view, known.standing)
-        if not metrics or metrics[0].name == LOSSES[0]:
+        if not metrics or metrics[0].name in LOSSES:
             return replace(view, metrics=metrics, loss_history=view.loss_history or known.trend)
         return replace(view, metrics=metrics, trend=known.trend)
 
@@ -80,8 +80,9 @@ class VisibleRuns:
         standing = found.get(view.id, Standing())
         metrics = standing_of(view, standing)
         trend: tuple[float, ...] | None = ()
-        if not metrics or metrics[0].name != LOSSES[0] or not view.loss_history:
-            trend = self.trend(view.id, metrics[0].name if metrics else LOSSES[0])
+        is_loss = not metrics or metrics[0].name in LOSSES
+        if not is_loss or not view.loss_history:
+            trend = self.trend(view.id, _first_loss(metrics) if is_loss else metrics[0].name)
         if trend is None and row is not None:
             return None
         # without a row the store does not know the run yet
@@ -94,6 +95,12 @@ class VisibleRuns:
             lambda reader: reader.series(run_id, metric, max_points=SPARK_POINTS)
         )
         return None if found is None else tuple(found.mean)
+
+
+def _first_loss(metrics: Collection[MainMetric]) -> str:
+    """The loss with a trend: the one that is logged most, of training where there is one."""
+    names = {one.name for one in metrics}
+    return next((one for one in LOSSES if one in names), LOSSES[0])
 
 
 def standing_of(view: RunView, standing: Standing) -> tuple[MainMetric, ...]:

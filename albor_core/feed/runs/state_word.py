@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from albor_core.run.status import LIVE_WORDS, LOADING, STATUSES
+from albor_core.run.status import LIVE_WORDS, LOADING, SILENT, STATUSES
 from albor_core.run.values.quantity import age
 
 __all__ = ["LIVE_WORDS", "LOADING", "WORDS", "RunStatus", "shown_word"]
 
 WORDS = tuple(STATUSES)
+FOLDER_GONE = "its folder is gone"
+"""How the sentence of a run begins whose folder was deleted or moved."""
 
 
-_SHOWN = {"stalled": "hung"}  # as attention and people call it
+def without_folder(pid: int | None) -> str:
+    """What is true of a run whose folder is gone and whose end was not recorded."""
+    if pid is None:
+        return f"{FOLDER_GONE}, no end was recorded"
+    return f"{FOLDER_GONE}, and process {pid} goes on without it: what it logs is lost"
 
 
 def shown_word(word: str, silent_s: float | None = None) -> str:
     """A status as lists for people show it: "silent 2m" for a run at work that gives no news."""
-    return _SHOWN.get(word, word) if silent_s is None else f"silent {age(silent_s)}"
+    if silent_s is not None:
+        return f"{SILENT} {age(silent_s)}"
+    known = STATUSES.get(word)
+    return (known.shown if known else "") or word
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.runs.state_word import RunStatus
+from albor_core.feed.runs.state_word import RunStatus, without_folder
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
-from albor_core.run.guard_state import GUARD_ENDS, read_guard
-from albor_core.run.liveness import Liveness, boot_id, start_ticks
+from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard
+from albor_core.run.liveness import Liveness, boot_id, deleted_lock_holder, start_ticks
 from albor_core.run.registry import is_same_run
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import Freshness, read_state
@@ -51,6 +51,7 @@ class Evidence:
     state_flaw: str = ""  # what is wrong with a state file that is there
     has_steps: bool = False  # by a store: then there was a state file once
     pulled: Pulled | None = None  # where this is a copy: no lock of it can be seen
+    is_gone: bool = False  # its folder was taken away
     lost_there: str = ""  # why the run is lost, where the folder that it was copied from is of here
 
     @property
@@ -110,6 +111,9 @@ def gather(
     locks = run.liveness()
     if locks.trainer is None:  # its last words may be younger than what we read
         state = read_state(run.state)
+    is_gone = ended is None and not locks.is_alive and not run.path.is_dir()
+    if is_gone:
+        locks = Liveness(works_without_folder(run), None)
     age_s = (freshness or Freshness()).age_s(state)
     pulled = read_pulled(run)
     return Evidence(
@@ -122,8 +126,14 @@ def gather(
         host=str(meta.get("host") or ""),
         ended=ended,
         pulled=pulled,
+        is_gone=is_gone,
         lost_there=lost_there(pulled, meta),
     )
+
+
+def works_without_folder(run: RunDir) -> int | None:
+    """The process that works on a run whose folder was taken away; None where none is seen."""
+    return deleted_lock_holder(run.run_lock) or deleted_lock_holder(run.guard_lock)
 
 
 def lost_there(pulled: Pulled | None, about: Document) -> str:
@@ -159,14 +169,18 @@ def guard_standing(run: RunDir, status: RunStatus, guard: Document | None) -> di
 def judge(evidence: Evidence) -> RunStatus:
     """The word and the reason. Pure but for asking whether the state's writer still exists."""
     locks = evidence.locks
-    if locks.trainer is not None:
+    if evidence.is_gone:
+        pid = locks.trainer
+        word, detail = "lost" if pid is None else "running", without_folder(pid)
+    elif locks.trainer is not None:
         word, detail = _alive(evidence)
     elif locks.guard is not None:
         word, detail = _between_lives(evidence)
     elif evidence.lost_there:
         word, detail = "lost", evidence.lost_there
-    elif _works_elsewhere(evidence):
-        word, detail = "running", _as_told_from_elsewhere(evidence)
+    elif evidence.pulled is None and _works_elsewhere(evidence):
+        word = "running"
+        detail = f"on {evidence.host}, by its state file: locks do not reach here"
     else:
         word, detail = _dead(evidence)
     silent_s = silence(evidence) if word in ("running", "unguarded") else None
@@ -326,12 +340,6 @@ def _is_of_elsewhere(evidence: Evidence) -> bool:
     return state.get("phase") not in ENDS and _attempt(evidence.exit) < _attempt(state)
 
 
-def _as_told_from_elsewhere(evidence: Evidence) -> str:
-    if evidence.pulled is None:
-        return f"on {evidence.host}, by its state file: locks do not reach here"
-    return f"on {evidence.host}, when it was pulled from {evidence.pulled.host}"
-
-
 def _since_when(evidence: Evidence) -> str:
     """What is true of a run of another machine that has given no news here for long."""
     wall = finite(evidence.state or NOTHING, "wall")
@@ -357,6 +365,8 @@ def _guard_message(guard: Document | None) -> str:
 def _last_reason(words: Document, guard: Document | None) -> str:
     """Why an attempt ended, by its program's last words and by the guard that outlived it."""
     reason, said_by_guard = _said(words, "reason"), _said(guard, "reason")
+    if _said(guard, "state") == "stopped" and ASKED in said_by_guard:
+        return said_by_guard.partition(ASKED[:2])[2].strip()
     if reason == "completed":
         return ""
     if (line := exit_reason(words)) != reason:

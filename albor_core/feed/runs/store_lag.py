@@ -26,6 +26,8 @@ from albor_core.store.file.home_store import is_fresh
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
 
+LATE_S = 60.0
+"""After that time from its end nobody is still at a run that ended."""
 _SETTLED_S = 5.0  # from a run's last line to its index process at work, on a busy machine
 
 
@@ -94,6 +96,11 @@ def lines_lost(path: str, facts: Mapping[str, Any]) -> int:
     return _lost(read_exit(RunDir(Path(path))) or facts)
 
 
+def console_bytes_lost(path: str, facts: Mapping[str, Any]) -> int:
+    """The same of bytes that it printed and no log took."""
+    return _lost(read_exit(RunDir(Path(path))) or facts, "console_bytes_lost")
+
+
 def is_coming(run: RunDir) -> bool:
     """Whether a run that the store of all runs lacks may still be on its way there: it has just
     begun, and was not indexed to its end before.
@@ -105,12 +112,41 @@ def is_coming(run: RunDir) -> bool:
     )
 
 
+def find_being_read(table: RunList, shown: Collection[str]) -> list[str]:
+    """Of runs without a recorded end and those in `shown`, the ones that ended a moment ago and
+    whose index process still tells what it found in their last lines.
+    """
+    runs = [(run_id, RunDir(Path(path))) for run_id, path, *_ in table.indexed(shown)]
+    return [
+        run_id
+        for run_id, run in runs
+        if _is_young(run, LATE_S)
+        and lock_holder(run.index_lock) is not None
+        and not run.liveness().is_alive
+    ]
+
+
+def is_being_read(run: RunDir) -> bool:
+    """Whether a run that has ended is still on its way into the stores, and with it what its last
+    lines tell: its index process is at it, or about to be.
+    """
+    from albor_core.store.index.catch_up import is_behind, is_wanted  # noqa: PLC0415  as above
+
+    if lock_holder(run.index_lock) is not None:
+        return True
+    return _is_young(run) and is_wanted(run) and is_behind(run)
+
+
 def _is_settling(run: RunDir) -> bool:
+    return _is_young(run) or lock_holder(run.index_lock) is not None
+
+
+def _is_young(run: RunDir, within_s: float = _SETTLED_S) -> bool:
+    """Whether its last line is of a moment ago."""
     try:
-        is_young = time.time() - run.journal.stat().st_mtime < _SETTLED_S
+        return time.time() - run.journal.stat().st_mtime < within_s
     except OSError:
         return False
-    return is_young or lock_holder(run.index_lock) is not None
 
 
 def _has_unread_lines(run: RunDir, offset: int) -> bool:
@@ -138,8 +174,8 @@ def _parsed(facts: str | None) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _lost(said: Mapping[str, Any] | None) -> int:
-    count = whole_of((said or NOTHING).get("lines_lost")) or 0
+def _lost(said: Mapping[str, Any] | None, key: str = "lines_lost") -> int:
+    count = whole_of((said or NOTHING).get(key)) or 0
     return count if 0 < count < 1 << 63 else 0
 
 

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
-from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, row_in
+from albor_core.feed.run.store_follower import (
+    StoreWatch,
+    aged,
+    known_of,
+    merge,
+    row_in,
+    without_files,
+)
 from albor_core.feed.runs.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.runs.of_visible import VisibleRuns
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
@@ -27,8 +34,7 @@ from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import FRESH_S, RunDir, albor_home, placed
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
-from albor_core.store.file.connect import REBUILD_HINT
-from albor_core.store.file.paths import local_store
+from albor_core.store.file.paths import local_store, rebuild_hint
 from albor_core.telemetry.sample import GpuSample
 from albor_core.telemetry.shared_gpus import SharedGpus
 
@@ -258,7 +264,7 @@ class RunsFeed:
         count = sum(self._is_there(run_id) and not self._is_coming(run_id) for run_id in missing)
         self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
         what = f"{counted(count, 'registered run', 'is', 'are')} not in {self.store.path.name}"
-        return f"{what} since {self._unlisted_since}; {REBUILD_HINT}" if count else ""
+        return f"{what} since {self._unlisted_since}; {rebuild_hint()}" if count else ""
 
     def _behind(self) -> str:
         """Of how many ended runs the store lacks lines that nobody is about to index."""
@@ -270,7 +276,7 @@ class RunsFeed:
         what = (
             f"{counted(count, 'ended run', 'is', 'are')} not in {self.store.path.name} to the end"
         )
-        self._arrears = f"{what}; {REBUILD_HINT}" if count else ""
+        self._arrears = f"{what}; {rebuild_hint()}" if count else ""
         return self._arrears
 
     def _is_there(self, run_id: str) -> bool:
@@ -349,9 +355,7 @@ def _look(files: RunFiles, row: RunView | None, told: RunView | None) -> RunView
         return view if row is None else merge(view, row)
     if files.run.path.is_dir():
         return _unread(files.run, told or row, "its run.json is missing")
-    if row is not None and row.is_loading:
-        return replace(row, status="lost", detail="its folder is gone, no end was recorded")
-    return None
+    return without_files(row, files.run) if row is not None and row.is_loading else None
 
 
 def _is_over(view: RunView) -> bool:

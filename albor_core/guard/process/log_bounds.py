@@ -63,8 +63,12 @@ def rotate(log: Path, limit: int = ROTATE_BYTES) -> bool:
     try:
         if os.fstat(fd).st_size <= limit:
             return False
-        _keep_copy(fd, log)
+        kept = _keep_copy(fd, log)
+        size = os.fstat(fd).st_size
         os.ftruncate(fd, 0)
+        if not kept:  # the room for this line is free by now
+            with suppress(OSError):
+                os.pwrite(fd, b"[albor: %d bytes were dropped: no room for a copy]\n" % size, 0)
         with suppress(OSError):  # there may be none
             times_of(log).replace(times_of(log.with_name(log.name + ".1")))
     finally:
@@ -72,7 +76,7 @@ def rotate(log: Path, limit: int = ROTATE_BYTES) -> bool:
     return True
 
 
-def _keep_copy(fd: int, log: Path) -> None:
+def _keep_copy(fd: int, log: Path) -> bool:
     first = log.with_name(log.name + ".1")
     for number in range(OLD_LOGS - 1, 0, -1):
         older = log.with_name(f"{log.name}.{number}")
@@ -84,14 +88,16 @@ def _keep_copy(fd: int, log: Path) -> None:
     try:
         copy = os.open(first, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError:
-        return
+        return False
     try:
         offset = 0
         while count := os.sendfile(copy, fd, offset, 1 << 24):
             offset += count
             if offset >= 2 * ROTATE_BYTES:  # a flood faster than the copy would never end
                 break
+        return True
     except OSError:
         first.unlink(missing_ok=True)
+        return False
     finally:
         os.close(copy)

@@ -16,6 +16,7 @@ from albor_core.integrations.importers.copied_runs import (
     FoundRun,
     Stamp,
     put_file,
+    room_for,
 )
 from albor_core.integrations.importers.run_import import ImportResult
 from albor_core.run.errors import AlborError
@@ -58,7 +59,7 @@ class LocalFolder:
         for copy in copies:
             for name in copy.names:
                 with suppress(FileNotFoundError):
-                    _copy_file(Path(copy.folder) / name, copy.target / name)
+                    _copy_file(Path(copy.folder) / name, copy.target / name, copy.files[name])
 
 
 def _found(folder: Path) -> FoundRun:
@@ -80,10 +81,11 @@ def _found(folder: Path) -> FoundRun:
     return FoundRun(str(folder), files, heads)
 
 
-def _copy_file(source: Path, target: Path) -> None:
+def _copy_file(source: Path, target: Path, listed: int) -> None:
     with open_plain(source) as file:
         status = os.fstat(file.fileno())
-        put_file(target, file, status.st_mtime_ns / 1e9)
+        if most := room_for(target, status.st_size, listed):
+            put_file(target, file, status.st_mtime_ns / 1e9, most)
 
 
 def arrival(copy: CopyResult, origin: str) -> ImportResult:

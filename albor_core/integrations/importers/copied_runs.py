@@ -41,7 +41,7 @@ from albor_core.run.rundir import (
     run_at,
 )
 from albor_core.run.values.lenient import mapping
-from albor_core.run.values.quantity import byte_size
+from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.index.catch_up import drain_index
 
 Stamp = tuple[int, int, int]
@@ -58,6 +58,10 @@ _MAX_DEPTH, _MAX_NAME = 8, 200
 _BATCH_RUNS, _BATCH_BYTES = 200, 2 << 30
 _KEPT_BYTES = 64 << 20
 _PIECE = 1 << 16
+GROWTH = 16 << 20
+"""Bytes that a live file may grow by between its listing and its copy."""
+_GROWING = (".jsonl", ".log", ".times")
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,17 @@ class FoundRun:
 
 @dataclass(frozen=True)
 class Copy:
-    """Files of a folder at the source, wanted below `target` by the same names."""
+    """Files of a folder at the source, wanted below `target` by the same names; `files`: their
+    sizes as they were listed, of which no more is brought.
+    """
 
     folder: str
     target: Path
-    names: tuple[str, ...]
+    files: Mapping[str, int]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.files)
 
 
 class CopiedSource(Protocol):
@@ -175,7 +185,7 @@ def copy_runs(
     for batch in _batches(plans):
         for plan in batch:
             _prepare(plan)
-        source.fetch([Copy(p.found.folder, p.run.path, p.names) for p in batch if p.names])
+        source.fetch([plan.copy() for plan in batch if plan.names])
         for plan in batch:
             _complete(plan, report, source.host)
     return report
@@ -190,6 +200,10 @@ class _Plan:
     names: tuple[str, ...]
     heads: tuple[str, ...]
     result: CopyResult
+
+    def copy(self) -> Copy:
+        sizes = {name: self.found.files[name][0] for name in self.names}
+        return Copy(self.found.folder, self.run.path, sizes)
 
 
 class _Planner:
@@ -334,15 +348,22 @@ def _complete(plan: _Plan, report: CopyReport, source_host: str) -> None:
     """Heads after files, whatever was read first; then the stores."""
     run, found = plan.run, plan.found
     stamps = _read_stamps(run)
+    came, missing = [len(found.heads[name]) for name in plan.heads], list[str]()
     for name in plan.names:
         stamps.pop(name, None)
         if _has_arrived(run.path / name, found.files[name]):
             stamps[name] = found.files[name]
+            came.append((run.path / name).stat().st_size)
+        else:
+            missing.append(name)
         if name.endswith(".jsonl") and (run.path / name).is_file():
             cut_torn(run.path / name)
     for name in plan.heads:
         write_bytes(run.path / name, _head(found, name))
     _write_stamps(run, stamps)
+    plan.result.files, plan.result.bytes = len(came), sum(came)
+    if missing:
+        report.problems.append({"path": found.folder, "message": _not_come(run, missing)})
     known = read_pulled(run)
     if known is None or source_host or known.wall is None:
         known = Pulled(plan.result.host, found.folder)
@@ -356,6 +377,22 @@ def _complete(plan: _Plan, report: CopyReport, source_host: str) -> None:
         message = error.message if isinstance(error, AlborError) else str(error)
         report.problems.append({"path": found.folder, "message": f"{run.id}: {message}"})
     plan.result.status = run_status(run).word
+
+
+def _not_come(run: RunDir, missing: Sequence[str]) -> str:
+    named = ", ".join(missing[:_MOST_NAMED])
+    more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
+    what = f"{counted(len(missing), 'file')} did not come as listed ({named}{more})"
+    return f"{run.id}: {what}: copy it again"
+
+
+def room_for(target: Path, size: int, listed: int) -> int:
+    """How many bytes are taken of a file of `size` that was listed with `listed`: of one that only
+    grows some more; of another that is larger none, since half of it says something else.
+    """
+    if target.suffix in _GROWING:
+        return listed + GROWTH
+    return max(1, listed) if size <= listed else 0
 
 
 def _has_arrived(path: Path, stamp: Stamp) -> bool:
@@ -415,8 +452,10 @@ def _write_stamps(run: RunDir, stamps: Mapping[str, Stamp]) -> None:
     write_json(_stamps_file(run), {"files": {name: list(stamp) for name, stamp in stamps.items()}})
 
 
-def put_file(target: Path, content: IO[bytes], changed: float) -> None:
-    """Replace `target` by `content` in one step, in folders of its owner alone. Raises OSError."""
+def put_file(target: Path, content: IO[bytes], changed: float, most: int) -> None:
+    """Replace `target` by the first `most` bytes of `content` in one step, in folders of its owner
+    alone. Raises OSError.
+    """
     missing = [place for place in target.parents if not place.exists()]
     for place in reversed(missing):  # `parents` gives its mode to the last folder alone
         place.mkdir(mode=0o700, exist_ok=True)
@@ -424,7 +463,8 @@ def put_file(target: Path, content: IO[bytes], changed: float) -> None:
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
-            shutil.copyfileobj(content, file, _PIECE)
+            while most > 0 and (piece := content.read(min(_PIECE, most))):
+                most -= file.write(piece)
             file.flush()
             os.utime(fd, (changed, changed))
         beside.replace(target)

@@ -59,7 +59,8 @@ def _staged(source: CopiedSource, found: FoundRun, folder: Path) -> RunDir:
 
 
 def _lines_of(found: FoundRun, run: RunDir) -> Copy:
-    return Copy(found.folder, run.path, tuple(name for name in _LINES if name in found.files))
+    sizes = {name: found.files[name][0] for name in _LINES if name in found.files}
+    return Copy(found.folder, run.path, sizes)
 
 
 def _matching(

@@ -11,23 +11,32 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
+from albor_core.integrations.importers.bounded_pipe import (
+    BeyondBounds,
+    BoundedPipe,
+    members,
+    time_for,
+    time_of,
+)
 from albor_core.integrations.importers.copied_runs import (
+    GROWTH,
     HEADS,
     MAX_HEAD_BYTES,
     Copy,
     FoundRun,
     Stamp,
     put_file,
+    room_for,
 )
 from albor_core.run.errors import AlborError, NotFoundError, TryAgainError, UsageError
 from albor_core.run.rundir import is_run_id, place_of
@@ -44,9 +53,11 @@ _BEGINS = b"albor-pull 1\n"
 _VANISHED = (0, 23, 24)  # of rsync: files went or could not be read; they come with the next pull
 _MISUNDERSTOOD = (1, 2, 4, 12)  # an option, or the protocol: one that breaks off says so to tar
 _LOST = 255  # of ssh: no connection
-_MAX_LINE = 1 << 20
-_LATEST = 1 << 33  # seconds: the year 2242
-_RECORD = 20 * 512  # of tar, and what tarfile reads at a time
+_MAX_LISTING = 256 << 20
+_MEMBER_BYTES = 16 << 10  # of tar, around a file
+_RSYNC_QUIET_S = 120
+_ENDS_S = 30.0
+_PIECE = 1 << 16
 
 _WHERE = """\
 case $dir in
@@ -152,7 +163,7 @@ class RemoteFolder:
         base, is_whole = "", False
         script = f"dir={shlex.quote(self._folder)}\n{_WHERE}"
         with self._told_if_torn(), self._script(script) as out:
-            for raw in _lines(out):
+            for raw in out.lines():
                 word, _, rest = raw.decode("utf-8", "surrogateescape").rstrip("\n").partition(" ")
                 if word == "rsync":
                     self._has_rsync = True
@@ -184,11 +195,12 @@ class RemoteFolder:
         script = _list_of(folders) + _WHAT.replace("NAMES", " ".join(HEADS))
         heads: dict[str, dict[str, bytes]] = {folder: {} for folder in folders}
         files: dict[str, dict[str, Stamp]] = {folder: {} for folder in folders}
-        with self._told_if_torn(), self._script(script) as out:
-            if out.readline(_MAX_LINE) == b"heads\n":
+        most = _MAX_LISTING + len(folders) * len(HEADS) * (MAX_HEAD_BYTES + _MEMBER_BYTES)
+        with self._told_if_torn(), self._script(script, most) as out:
+            if out.line() == b"heads\n":
                 self._read_heads(out, heads)
             is_whole = False
-            for raw in _lines(out):
+            for raw in out.lines():
                 line = raw.lstrip(b"\0").decode("utf-8", "surrogateescape").rstrip("\n")
                 is_whole = line == "end"
                 parts = line.split("\t")
@@ -200,53 +212,74 @@ class RemoteFolder:
             raise self._broken("it stopped listing files")
         return [FoundRun(f, files[f], heads[f]) for f in folders if "run.json" in heads[f]]
 
-    def _read_heads(self, out: IO[bytes], heads: Mapping[str, dict[str, bytes]]) -> None:
+    def _read_heads(self, out: BoundedPipe, heads: Mapping[str, dict[str, bytes]]) -> None:
         by_path = {f"{f}/{name}".lstrip("/"): (f, name) for f in heads for name in HEADS}
-        with self._told_if_torn():
-            for path, content, size, _ in _members(out):
-                if path in by_path and size <= MAX_HEAD_BYTES:
-                    folder, name = by_path[path]
-                    heads[folder][name] = content.read()
+        for path, member, archive in members(out, len(by_path)):
+            if path in by_path and member.size <= MAX_HEAD_BYTES:
+                folder, name = by_path[path]
+                content = archive.extractfile(member)
+                heads[folder][name] = b"" if content is None else content.read()
 
     # -- files
 
     def _fetch_by_tar(self, copies: Sequence[Copy]) -> None:
         targets = {
-            f"{copy.folder}/{name}".lstrip("/"): copy.target / name
+            f"{copy.folder}/{name}".lstrip("/"): (copy.target / name, size)
             for copy in copies
-            for name in copy.names
+            for name, size in copy.files.items()
         }
         script = _list_of([f"/{path}" for path in targets]) + _FILES
-        with self._script(script) as out, self._told_if_torn():
-            for path, content, _, changed in _members(out):
-                if path in targets:
-                    put_file(targets[path], content, changed)
+        listed = sum(size for _, size in targets.values())
+        most = 2 * listed + 4 * GROWTH + len(targets) * _MEMBER_BYTES  # live files go on growing
+        with self._told_if_torn(), self._script(script, most) as out:
+            for path, member, archive in members(out, len(targets)):
+                target, size = targets.get(path, (Path(), 0))
+                content = archive.extractfile(member) if path in targets else None
+                most = room_for(target, member.size, size)
+                if content is not None and most:
+                    put_file(target, content, time_of(member), most)
 
     def _fetch_by_rsync(self, copies: Sequence[Copy]) -> bool:
         """False where the two do not understand each other, as where a shell greets."""
-        groups: dict[tuple[str, Path], list[str]] = {}
+        groups: dict[tuple[str, Path], dict[str, int]] = {}
         for copy in copies:
             parent, _, own = copy.folder.rpartition("/")
-            names = groups.setdefault((parent, copy.target.parent), [])
-            names += (f"{own}/{name}" for name in copy.names)
+            names = groups.setdefault((parent, copy.target.parent), {})
+            names.update({f"{own}/{name}": size for name, size in copy.files.items()})
         return all(
             self._rsync(f"{parent}/", target, names) for (parent, target), names in groups.items()
         )
 
-    def _rsync(self, folder: str, target: Path, names: Sequence[str]) -> bool:
+    def _rsync(self, folder: str, target: Path, names: Mapping[str, int]) -> bool:
         argv = ["rsync", "--files-from=-", "--from0", "--protect-args", "--times", "--ignore-times"]
         argv += ["--ignore-missing-args", "--no-implied-dirs", "--chmod=D700,F600"]
-        done = subprocess.run(
-            [*argv, "--", f"{self.host}:{folder}", f"{target}/"],
-            input="\0".join(names).encode("utf-8", "surrogateescape"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            umask=0o077,
-            check=False,
-        )
-        if done.returncode not in (*_VANISHED, *_MISUNDERSTOOD):
-            raise self._broken(_last_line(done.stderr) or f"rsync ended with {done.returncode}")
-        return done.returncode in _VANISHED
+        largest = max(names.values(), default=0) + GROWTH
+        argv += [f"--max-size={largest}", f"--timeout={_RSYNC_QUIET_S}", "--no-devices"]
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as errors:
+            asked.write("\0".join(names).encode("utf-8", "surrogateescape"))
+            asked.seek(0)
+            process = subprocess.Popen(
+                [*argv, "--", f"{self.host}:{folder}", f"{target}/"],
+                stdin=asked,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                umask=0o077,
+            )
+            with suppress(OSError):  # before it has a connection, and a second process for files
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest, largest))
+            try:
+                code = process.wait(time_for(sum(names.values()) + GROWTH))
+            except BaseException as error:
+                process.kill()
+                process.wait()
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise self._broken("it sends nothing, or too slowly") from error
+                raise
+            errors.seek(0)
+            said = errors.read(_PIECE)
+        if code not in (*_VANISHED, *_MISUNDERSTOOD):
+            raise self._broken(_last_line(said) or f"rsync ended with {code}")
+        return code in _VANISHED
 
     # -- the connection
 
@@ -254,14 +287,16 @@ class RemoteFolder:
     def _told_if_torn(self) -> Iterator[None]:
         try:
             yield
+        except BeyondBounds as error:
+            raise self._broken(str(error)) from error
         except (tarfile.TarError, EOFError) as error:
             raise self._broken(f"what it sent is not whole: {error}") from error
 
     @contextmanager
-    def _script(self, script: str) -> Iterator[IO[bytes]]:
+    def _script(self, script: str, limit: int = _MAX_LISTING) -> Iterator[BoundedPipe]:
         """What a script says there, from behind whatever the host's own start-up files print."""
         head = "unset CDPATH; LC_ALL=C; export LC_ALL; echo 'albor-pull 1'\n"
-        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
+        with tempfile.TemporaryFile() as said:
             said.write((head + script).encode("utf-8", "surrogateescape"))
             said.seek(0)
             try:
@@ -269,26 +304,29 @@ class RemoteFolder:
                     ["ssh", "-T", "--", self._ssh, "sh"],
                     stdin=said,
                     stdout=subprocess.PIPE,
-                    stderr=errors,
+                    stderr=subprocess.PIPE,
                 )
             except FileNotFoundError as error:
                 raise AlborError(
                     "cannot pull: ssh is not installed", hint="install OpenSSH's client"
                 ) from error
-            assert process.stdout is not None
-            try:
-                with process.stdout as out:
-                    has_begun = any(line == _BEGINS for line in _lines(out))
+            with process:
+                assert process.stdout is not None and process.stderr is not None
+                pipe = BoundedPipe(process.stdout.fileno(), process.stderr.fileno(), limit)
+                try:
+                    has_begun = any(line == _BEGINS for line in pipe.lines())
                     if has_begun:
-                        yield out
-                        out.read(1 << 16)  # the end of it, so that it can end well
-            except BaseException:
-                process.kill()
-                process.wait()
-                raise
-            if process.wait() == _LOST or not has_begun:
-                errors.seek(0)
-                raise self._broken(_last_line(errors.read()) or "it did not answer")
+                        yield pipe
+                    while pipe.read(_PIECE):  # the end of it, so that it can end well
+                        pass
+                    code = process.wait(_ENDS_S)
+                except BaseException as error:
+                    process.kill()
+                    if not isinstance(error, subprocess.TimeoutExpired):
+                        raise
+                    code = 0
+                if code == _LOST or not has_begun:
+                    raise self._broken(_last_line(pipe.errors) or "it did not answer")
 
     def _broken(self, why: str) -> TryAgainError:
         return TryAgainError(
@@ -300,28 +338,6 @@ def _nanoseconds(changed: str) -> int:
     """Of a time that `find` prints, as 1764072000.1234567890."""
     seconds, _, rest = changed.partition(".")
     return int(seconds) * 10**9 + int(rest[:9].ljust(9, "0"))
-
-
-def _members(out: IO[bytes]) -> Iterator[tuple[str, IO[bytes], int, float]]:
-    """Plain files of a tar stream: name, content, size, time of change. Raises TarError."""
-    with tarfile.open(fileobj=out, mode="r|", bufsize=_RECORD) as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is not None:
-                yield member.name.lstrip("/"), content, member.size, _time(member.mtime)
-
-
-def _time(said: float) -> float:
-    """A time of change that a file can have; what is none, as NaN, is the beginning of time."""
-    return float(said) if 0 <= said < _LATEST else 0.0
-
-
-def _lines(out: IO[bytes]) -> Iterator[bytes]:
-    """Lines, none longer than a listing has. Raises EOFError for one without end."""
-    while line := out.readline(_MAX_LINE):
-        if len(line) == _MAX_LINE:
-            raise EOFError(f"a line of more than {_MAX_LINE >> 20} MiB")
-        yield line
 
 
 def _folder_said(word: str, rest: str, base: str) -> str | None:

@@ -53,16 +53,24 @@ from albor_core.run.values.defined_metrics import definition
 from albor_core.run.values.directions import check_goals
 from albor_core.run.values.flatten import flatten
 from albor_core.run.values.lenient import whole_of
-from albor_core.run.values.metrics import Odd, as_json, printable, safe_key, tidy
+from albor_core.run.values.metrics import (
+    MAX_NAMES,
+    NameRoom,
+    Odd,
+    as_json,
+    printable,
+    safe_key,
+    tidy,
+)
 from albor_core.run.values.redact import redact
 from albor_core.store.index.annotations import append_annotation, read_annotations
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 
-MAX_KEYS = 10_000
 _MAX_STEP = 1 << 48
 _NAMES_A_LINE = 10
 _PIECE = 1 << 20
+_ITEMS_A_WAIT = 1_000
 _BY = "import"
 _MAX_TAG_CHARS, _MAX_NOTE_CHARS = 64, 16384
 _MAX_MEDIA, _MAX_MEDIA_BYTES = 100_000, 20 << 30
@@ -224,8 +232,10 @@ def _write_journal(
             journal.append("p", key=key, value=value, **start)
         losses, odd = Losses(), Odd()
         scribe = _Scribe(journal, home, foreign.created, losses, odd)
-        for item in foreign.items(losses):
+        for number, item in enumerate(foreign.items(losses)):
             scribe.take(item)
+            if number % _ITEMS_A_WAIT == 0:
+                journal.wait()  # a slow disk is waited for: memory would drop the oldest lines
         scribe.tell_not_finite()
         arrival.points, arrival.keys = scribe.points, len(scribe.last)
         arrival.media = scribe.media
@@ -247,8 +257,9 @@ def _write_journal(
                 "e", step=None, name="import.left_out", severity="info", data=data,
                 wall=scribe.wall, mono=0.0,
             )  # fmt: skip
-        if journal.pending or journal.dropped:
-            raise AlborError(str(journal.error), hint="free some space, import again")
+        if not journal.wait() or journal.dropped:
+            why = journal.error or f"{path}: the disk takes no line"
+            raise AlborError(why, hint="free some space, import again")
     finally:
         journal.close()
 
@@ -266,6 +277,7 @@ class _Scribe:
         self._next = 0  # the step of what has none
         self.wall = start
         self.last: dict[str, Placed] = {}  # by key
+        self._room = NameRoom()
         self._axes: dict[str, str] = {}
         self._built_in = BuiltIn()  # it was not watched, so that its NaN is told here
         self._troubles: dict[str, BuiltInTrouble] = {}
@@ -294,11 +306,12 @@ class _Scribe:
             key, value = next(iter(values.items()))
             self._losses.examples.setdefault("bad_step", Example(key, step, value))
         for key in list(values):
-            if key not in self.last and len(self.last) >= MAX_KEYS:
+            if self._room.lacks(key):
                 example = Example(key, step, values[key])
-                self._losses.note(f"value of more than {MAX_KEYS} keys", example=example)
+                self._losses.note(f"value of more than {MAX_NAMES} names", example=example)
                 del values[key]
                 continue
+            self._room.takes(key)
             self._count(key, step, values[key], has_step=item.step is not None)
         self._tell_axis(item.axis or (ORDER if item.step is None else ""), values)
         self._next = max(self._next, step + 1)
@@ -357,6 +370,7 @@ class _Scribe:
         if len(about) > 1:
             self._event(DEFINED, about)
         if goals:
+            self._room.always(goals)
             self._event("run.goals", goals)
 
     def _event(self, name: str, data: Mapping[str, Any]) -> None:

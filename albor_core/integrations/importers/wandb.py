@@ -284,6 +284,7 @@ def _items(files: tuple[Path, ...], run: str, losses: Losses) -> Iterator[Item]:
     places = _Places(axes, frozenset().union(*(span.fractions for span in spans)), losses)
     keys: set[str] = set()
     summary: dict[str, Any] = {}
+    yield from _defined(axes)  # first: what has a goal has room
     for path, add in zip(files, offsets(spans), strict=True):
         places.add = add
         for record in records(path, losses):
@@ -306,7 +307,6 @@ def _items(files: tuple[Path, ...], run: str, losses: Losses) -> Iterator[Item]:
     }
     if numbers := numbers_in(own, losses):
         yield Point(*places.last, {"summary": numbers}, CALLS)
-    yield from _defined(axes)
 
 
 def _surveyed(files: Sequence[Path]) -> tuple[Axes, list[LogSpan]]:

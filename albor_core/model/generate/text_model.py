@@ -13,6 +13,7 @@ from albor_core.config.hf_config import ids_said
 from albor_core.data.pack.special_tokens import SpecialIds, special_ids, tokenizer_file
 from albor_core.data.pack.tokenizer import load_tokenizer, vocabulary_size
 from albor_core.model.generate.engine import MAX_BATCH, generate
+from albor_core.model.generate.infill import Order, infill_prompt, needed_sentinels
 from albor_core.model.generate.sampling import Finish, Sampling
 from albor_core.model.generate.text import TextStream
 from albor_core.model.hf.folder import open_model, read_about, read_generation
@@ -45,6 +46,8 @@ class TextModel:
     """What begins a text by those files; the tokenizer's own word comes first."""
     begins: bool = False
     """Whether a prompt has before it what a text begins with."""
+    place: Path = Path()
+    """The folder or file of the tokenizer."""
 
     def encode(self, prompt: str) -> list[int]:
         """Its own tokens; an empty one is what a text begins with. Raises UsageError where there is
@@ -63,21 +66,35 @@ class TextModel:
             raise UsageError(what, hint="give it at least one character")
         return [first, *ids]
 
+    def infill(self, before: str, after: str, order: Order) -> list[int]:
+        """The prompt for what stands between two texts, in which nothing is a special token.
+        Raises DataError where the tokenizer has no sentinels, UsageError as `encode`.
+        """
+        marks = needed_sentinels(self.tokenizer, self.place, self.model.config.vocab_size)
+        reads, self.tokenizer.encode_special_tokens = self.tokenizer.encode_special_tokens, True
+        try:
+            first = self.tokenizer.encode(before, add_special_tokens=False).ids
+            last = self.tokenizer.encode(after, add_special_tokens=False).ids
+        finally:
+            self.tokenizer.encode_special_tokens = reads
+        begin = self.encode("") if self.begins else []
+        return [*begin, *infill_prompt(marks, first, last, order)]
+
     def write(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str | Sequence[int]],
         sampling: Sampling | Sequence[Sampling],
         *,
         stops: Sequence[str] = (),
         max_batch: int = MAX_BATCH,
         on_text: Callable[[int, str], None] | None = None,
     ) -> list[WrittenText]:
-        """What comes after each prompt, in their order; `stop_ids` end it, too. `on_text(number of
-        the prompt, text)` is called with every piece as it comes. Raises as Engine.
+        """What comes after each prompt, text or tokens, in order; `stop_ids` end it, too.
+        `on_text(number of the prompt, text)` gets every piece as it comes. Raises as Engine.
         """
         each = [sampling] * len(prompts) if isinstance(sampling, Sampling) else [*sampling]
         each = [replace(one, stop_ids=one.stop_ids | self.stop_ids) for one in each]
-        encoded = [self.encode(prompt) for prompt in prompts]
+        encoded = [self.encode(one) if isinstance(one, str) else [*one] for one in prompts]
         streams = [TextStream(self.tokenizer, ids, stops) for ids in encoded]
         pieces: list[list[str]] = [[] for _ in encoded]
 
@@ -119,7 +136,7 @@ def load_text_model(
     special = special_ids(loaded, place)
     model = load_model(found, device=device, dtype=dtype)
     said_bos = next(iter(_said(folder, "bos_token_id")), None)
-    return TextModel(model, loaded, special, stop_ids(folder, special), said_bos)
+    return TextModel(model, loaded, special, stop_ids(folder, special), said_bos, place=place)
 
 
 def stop_ids(folder: Path, special: SpecialIds) -> frozenset[int]:

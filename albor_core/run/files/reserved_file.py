@@ -16,24 +16,28 @@ _BYTES = 16 << 10
 
 
 class ReservedFile:
-    """Room for `path`, taken now: a file without a name, which goes when this process does.
+    """Room for `path`, taken now: two files without a name, which go when this process does; the
+    second is for what is learnt after the first was written.
 
     Where the file system has no such files, or no room any more, `write` is `write_json`.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd: int | None = None
+        self._fds = list[int]()
         with suppress(OSError):
-            self._fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            os.posix_fallocate(self._fd, 0, _BYTES)
+            for _ in range(2):
+                fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                self._fds.append(fd)
+                os.posix_fallocate(fd, 0, _BYTES)
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Replace `path` in one step, durably. Once only. Raises OSError."""
-        fd, self._fd = self._fd, None
-        if fd is None:
+        """Replace `path` in one step, durably; from the third time on without such room. Raises
+        OSError."""
+        if not self._fds:
             write_json(self._path, document, durable=True)
             return
+        fd = self._fds.pop(0)
         try:
             self._write_into(fd, json.dumps(document, allow_nan=False).encode())
         except OSError:
@@ -58,6 +62,5 @@ class ReservedFile:
 
     def close(self) -> None:
         """Give the room back unused."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        while self._fds:
+            os.close(self._fds.pop())

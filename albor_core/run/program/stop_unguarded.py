@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from albor_core.run.control import person
 from albor_core.run.errors import InUseError, NotFoundError
 from albor_core.run.exit import exit_document, read_exit, write_exit
 from albor_core.run.liveness import boot_id, start_ticks
@@ -24,16 +25,18 @@ STOP_SIGNALS = ("TERM", "INT", "KILL")
 """In the order in which a stop is asked for, each by itself."""
 
 
-def signal_program(run: RunDir, name: str, *, wait_s: float) -> bool:
+def signal_program(run: RunDir, name: str, *, wait_s: float, sender: str = "cli") -> bool:
     """Send SIG`name` to the program that writes the run's state file; whether it had ended within
-    `wait_s`. One that leaves no last words, since it is killed or knows of none, is spoken for.
+    `wait_s`. One that leaves no last words, since it is killed or knows of none, is spoken for; who
+    asked, through the program `sender`, is added to those of one that was stopped.
 
     Raises InUseError for a process that is not provably this run's, of this user, host and boot.
     """
     state = read_state(run.state) or _child_of_guard(run)
     pidfd = _open(run, state)
     try:
-        spoken = _write_exit_record(run, state, name) if name == "KILL" else None
+        asked = f"asked by {person(sender)}"
+        spoken = _write_exit_record(run, state, name, asked) if name == "KILL" else None
         try:
             signal.pidfd_send_signal(pidfd, signal.Signals[f"SIG{name}"])
         except OSError as error:
@@ -47,7 +50,7 @@ def signal_program(run: RunDir, name: str, *, wait_s: float) -> bool:
             signal.pidfd_send_signal(pidfd, signal.SIGCONT)  # one that is frozen would not hear it
         has_ended = bool(select.select([pidfd], [], [], wait_s)[0]) and _has_let_go(run)
         if has_ended and name != "KILL":
-            _write_exit_record(run, state, name)
+            _write_exit_record(run, state, name, asked)
         return has_ended
     finally:
         os.close(pidfd)
@@ -93,12 +96,17 @@ def _refused(run: RunDir, why: str) -> InUseError:
     return InUseError(f"cannot stop {run.id}: {why}", hint=f"albor guard status {run.id}")
 
 
-def _write_exit_record(run: RunDir, state: dict[str, Any], name: str) -> Path | None:
+def _write_exit_record(run: RunDir, state: dict[str, Any], name: str, asked: str) -> Path | None:
     """Leave the last words of a program that leaves none; the file, if it was written. Of one that
     is about to be killed before the kill: whoever sees the lock free must find them.
     """
-    if (read_exit(run) or {}).get("nonce") == state.get("nonce"):
-        return None  # it has spoken already
+    said = read_exit(run) or {}
+    if said.get("nonce") == state.get("nonce"):  # it has spoken already
+        if said.get("reason") == "stopped" and name != "KILL":
+            message = f"{said.get('message') or f'SIG{name}'}, {asked}"
+            with suppress(OSError):
+                write_exit(run, {**said, "message": message})
+        return None
     how = "killed" if name == "KILL" else "ended"
     document = exit_document(
         run,
@@ -107,7 +115,7 @@ def _write_exit_record(run: RunDir, state: dict[str, Any], name: str) -> Path | 
         code=128 + signal.Signals[f"SIG{name}"],
         reason="stopped",
         step=state.get("global_step"),
-        message=f"{how} by SIG{name}, as asked for",
+        message=f"{how} by SIG{name}, {asked}",
         wall=time.time(),
     )
     with suppress(OSError):  # a full disk: it is lost then, and may be killed all the same

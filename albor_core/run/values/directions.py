@@ -22,10 +22,12 @@ from albor_core.run.values.known.direction_tables import (
     COSTS,
     KNOWN,
     LOOSE,
+    LOSS_OF,
     NEUTRAL,
     OPERATIONS,
     SPEEDS,
     TURNS,
+    TURNS_OF,
     UNITS,
     WORK,
     word_set,
@@ -57,7 +59,17 @@ _TIMES = word_set("s sec secs second seconds min minute minutes h hour hours day
 _SETTINGS = frozenset(one.key for one in HEADLINES if one.better is None)
 _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 _OTHER: Mapping[str, Direction] = {"min": "max", "max": "min"}
-_AT = word_set("pass maj hit hits success r p acc top")  # these say something only before "at K"
+_AT = word_set(
+    "pass maj hit hits success r p acc top ar rr"
+)  # these say something only before "at K"
+_OF_TASKS = word_set("pass maj hit hits")  # that of any benchmark: humaneval/pass@1
+_OF_SET = re.compile(r"[/_.]?dataloader_idx_[0-9]+$")  # which of several sets, PyTorch Lightning
+_FILTER = re.compile(r"(?<=.),[a-z][a-z_-]*$")  # how answers were cut, lm-evaluation-harness
+_RATE = re.compile(r"([a-z]+)/(s|secs?|seconds?|min|minute|h|hour)$", re.IGNORECASE)
+_PACE = re.compile(r"(s|secs?|seconds?|ms)/(it|iter|iteration|step|batch|epoch|token|sample)$")
+_PART = re.compile(r"[/:]|(?<=\w)\.(?=[a-zA-Z_])")  # val/loss, decode.loss_ce, but mAP 0.5
+_NEG = (["neg"], ["negative"], ["minus"])
+_BOUNDS = word_set("elbo loglikelihood likelihood loglik logprob")
 
 
 def direction(metric: str, goals: Goals | None = None) -> Direction | None:
@@ -166,7 +178,11 @@ def _all_words(metric: str) -> frozenset[str]:
 def _by_name(metric: str) -> Direction | None:
     if metric in _BY_HEADLINE:
         return _BY_HEADLINE[metric]
-    parts = [_words_of(part) for part in re.split(r"[/:]", metric.replace("@", " at "))]
+    metric = _FILTER.sub("", _OF_SET.sub("", metric))
+    if _PACE.search(metric.lower()):
+        return "min" if TURNS.isdisjoint(_all_words(metric)) else None
+    metric = _RATE.sub(r"\1 per \2", metric)
+    parts = [_words_of(part) for part in _PART.split(metric.replace("@", " at "))]
     parts = [part for part in parts if part]
     while len(parts) > 1 and all(_is_plain(word, BEHIND) for word in parts[-1]):
         parts.pop()  # reward/mean, Accuracy/val
@@ -191,17 +207,39 @@ def _of_words(before: list[str], words: list[str]) -> Direction | None:
     if "at" in words[1:]:
         words = words[: words.index("at")]
         if words[-1] in _AT:
-            return "max" if all(_is_plain(word, NEUTRAL) for word in before + words[:-1]) else None
+            return _at_rank(before, words)
     if (cost := _of_cost(before + words)) is not None:
         return None if cost == "none" else cost
-    for whole in (words, _shortened(words)):
+    if words[0] in ("loss", "losses") and all(_is_plain(word, LOSS_OF) for word in words[1:]):
+        return "min" if TURNS.isdisjoint(before) else None  # loss_rpn_cls
+    return _of_head(before, words)
+
+
+def _at_rank(before: list[str], words: list[str]) -> Direction | None:
+    """Of what is asked of the first few: pass@1."""
+    if words[-1] in _OF_TASKS:
+        return "max" if (TURNS | TURNS_OF["passrate"]).isdisjoint(before + words) else None
+    return "max" if all(_is_plain(word, NEUTRAL) for word in before + words[:-1]) else None
+
+
+def _of_head(before: list[str], words: list[str]) -> Direction | None:
+    """Of the longest known name that the words end in."""
+    for end in range(len(words), len(_shortened(words)) - 1, -1):  # inception score, mean
+        whole = words[:end]
         for start in range(len(whole)):
             name = "".join(whole[start:])
-            way = KNOWN.get(name) or KNOWN.get(name.rstrip("0123456789"))
-            if way is not None:
-                is_loose = len(whole) - start > 1 or name.rstrip("0123456789") in LOOSE
-                return _unless_turned(way, before, whole[:start], is_loose=is_loose)
+            if KNOWN.keys().isdisjoint(_spellings(name)):
+                continue
+            if not TURNS_OF.get(name, frozenset()).isdisjoint(before + whole[:start]):
+                return None
+            is_loose = len(whole) - start > 1 or not LOOSE.isdisjoint(_spellings(name))
+            return _unless_turned(name, before, whole[:start], is_loose=is_loose)
     return None
+
+
+def _spellings(name: str) -> tuple[str, str]:
+    """f1; map50, map"""
+    return name, name.rstrip("0123456789")
 
 
 def _shortened(words: list[str]) -> list[str]:
@@ -213,10 +251,12 @@ def _shortened(words: list[str]) -> list[str]:
 
 
 def _unless_turned(
-    way: Direction, before: list[str], beside: list[str], *, is_loose: bool
+    name: str, before: list[str], beside: list[str], *, is_loose: bool
 ) -> Direction | None:
-    if beside[-1:] == ["neg"] and way == "min" and is_loose:
-        way, beside = "max", beside[:-1]  # sklearn's scorers
+    way = next(KNOWN[one] for one in _spellings(name) if one in KNOWN)
+    is_turned = beside[-1:] == ["neg"] and way == "min" and is_loose  # sklearn's scorers
+    if is_turned or (beside[-1:] in _NEG and name in _BOUNDS):
+        way, beside = _OTHER[way], beside[:-1]
     others = before + beside
     if any(word in TURNS or word in _COSTS - {"ms"} for word in others):
         return None

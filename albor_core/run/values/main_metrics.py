@@ -1,11 +1,12 @@
 """Which metrics stand for a run where there is room for a few: one rule for every list and screen.
 
 First what a person pinned, then what has a declared goal (but no score of an evaluation before a
-loss of the house), then the house's losses, then what is measured on other data, then what moves
-most of what says how good the model is. What a run that learns from rewards earns comes before its
-training loss, which says little of it. Clocks, counters and settings stand only for a run that logs
-nothing else. What is measured of its machine, by whoever watches it, stands for no run unless a
-person or a goal chose it. Pure.
+loss of the house), then by use: what is measured on other data more than once, then the rest; of
+each what is logged most, and only of what is logged about as often, what says how good the model
+is, the house's losses, what moves most. What a run that learns from rewards earns comes before all
+of that, unless it logs a validation loss too. Clocks, counters and settings stand only for a run
+that logs nothing else. What is measured of its machine, by whoever watches it, stands for no run
+unless a person or a goal chose it. Pure.
 """
 
 from __future__ import annotations
@@ -31,16 +32,20 @@ MOST = 4
 MOST_KEYS = 2048  # of one run that are looked at, those that it logged first
 _OTHER_HEADLINES = frozenset(one.key for one in HEADLINES) - {*LOSSES}
 _LAST = 5  # the rank of what stands for a run only where it logs nothing else
+_RARER, _ONCE = 4, 10
 _GRAIN = 4  # parts of a range that count as one: a live run's order is not to change at every look
 
 
 class Logged(NamedTuple):
-    """One metric that a run logs: its newest value and its finite range, None where not known."""
+    """One metric that a run logs: its newest value and its finite range, None where not known, and
+    how many values it has; 0 where nobody counted.
+    """
 
     name: str
     last: float | None = None
     low: float | None = None
     high: float | None = None
+    points: int = 0
 
 
 class MainMetric(NamedTuple):
@@ -75,7 +80,8 @@ def main_metrics(
     declared = (name for name in goals or () if name in known)
     chosen = [*pinned, *(name for name in declared if not (has_loss and is_score(name)))]
     by_reward = LOSSES[1] not in known and any(map(is_reward, known))
-    standing = {name: _standing(one, by_reward=by_reward) for name, one in known.items()}
+    standing = {name: _standing(one, by_reward, has_loss) for name, one in known.items()}
+    standing = _by_use(known, standing)
     rest = sorted((n for n in known if not is_of_machine(n)), key=lambda name: standing[name])
     telling = [name for name in rest if standing[name][0] < _LAST]
     names = dict.fromkeys((*chosen, *(telling or rest)))
@@ -119,19 +125,38 @@ def pinned_after(said: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(now)
 
 
-def _standing(one: Logged, *, by_reward: bool) -> tuple[int, int, int]:
-    """The smaller, the earlier: a rank, and within it how much it moves."""
+_Standing = tuple[int, int, int, int, int]
+
+
+def _standing(one: Logged, by_reward: bool, has_loss: bool) -> _Standing:
+    """The smaller, the earlier: a rank, and within it what its name says and how much it moves."""
     name = one.name
+    order = LOSSES.index(name) if name in LOSSES else len(LOSSES)
+    about = 0, int(not is_about_model(name)), order, -_moved(one)
     if by_reward and is_reward(name):
-        return 0, 0, -_moved(one)
-    if name in LOSSES:
-        return 1, LOSSES.index(name), 0
-    if name in _OTHER_HEADLINES or is_background(name):
-        return _LAST, 0, -_moved(one)
-    says_much = is_about_model(name)
-    if is_validation(name):
-        return 2, not says_much, -_moved(one)
-    return 3 if says_much else 4, 0, -_moved(one)
+        return 0, *about
+    if name not in LOSSES and (name in _OTHER_HEADLINES or is_background(name)):
+        return _LAST, *about
+    if has_loss and is_score(name):
+        return 3, *about
+    return (1 if is_validation(name) else 2), *about
+
+
+def _by_use(known: Mapping[str, Logged], standing: Mapping[str, _Standing]) -> dict[str, _Standing]:
+    """The same with how rarely each is logged beside those of its rank, as a power of `_RARER`, so
+    that a live run's order does not change at every look.
+    """
+    most: dict[int, int] = {}
+    for name, (rank, *_) in standing.items():
+        most[rank] = max(most.get(rank, 0), known[name].points)
+    found = {}
+    for name, (rank, _, *about) in standing.items():
+        points, of_rank = known[name].points, most[rank]
+        if rank == 1 and points == 1 and most.get(2, 0) > _ONCE:
+            rank = 3  # measured once: of a run that goes on, or at its end
+        rarer = int(math.log(of_rank / points, _RARER)) if points else 0
+        found[name] = (rank, rarer, about[0], about[1], about[2])
+    return found
 
 
 def _moved(one: Logged) -> int:

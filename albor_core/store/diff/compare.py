@@ -20,8 +20,8 @@ from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
 from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
-from albor_core.store.diff.verdict import MIN_POINTS, Verdict
-from albor_core.store.file.connect import REBUILD_HINT
+from albor_core.store.diff.verdict import MIN_POINTS, Verdict, apart
+from albor_core.store.file.paths import rebuild_hint
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
 from albor_core.store.query.reader import KeyStat, Reader, RunRow, Series
@@ -264,7 +264,7 @@ def _why_none(source: ComparedRun) -> tuple[str, str]:
     if source.has_own_store():
         return "it recorded none", ""
     if Path(source.row.path).is_dir():
-        return "it is not in the store", REBUILD_HINT
+        return "it is not in the store", rebuild_hint()
     return "it is not in the store, and the run's folder is gone", ""
 
 
@@ -321,6 +321,7 @@ def _reaches(sources: Sequence[ComparedRun], metric: str, goals: Goals) -> Itera
                 step
                 for step, value in curves[source.row.id]
                 if (value <= target if way == "min" else value >= target)
+                or apart(value, target) == 0.0
             )
             yield _reach(source, other, target, next(reached, None))
 

@@ -35,6 +35,16 @@ def code(facts: Mapping[str, Any], commit: str | None, dirty: bool | None) -> di
     return found
 
 
+def are_ranks(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two runs are of one job that has a run for each rank."""
+    first, second = _map(a.get("job")), _map(b.get("job"))
+    return (
+        bool(first.get("id"))
+        and all(first.get(word) == second.get(word) for word in ("id", "agent", "restart"))
+        and first.get("rank") != second.get("rank")
+    )
+
+
 def is_code_known(facts: Mapping[str, Any], kind: str, code: Mapping[str, Any]) -> bool:
     """Whether what ran is recorded to the last line: a clean tree, or all that stood beside the
     commit by its hash, and the script that was run. Of Albor's own trainer the tree is all.

@@ -67,6 +67,9 @@ def judge(a: ComparedRun, b: ComparedRun, metric: str, goals: Goals, *, is_asked
     unknown = tuple(_unknown(a, b))
     if found.outcome is None:
         return replace(found, unknown=unknown)
+    if diff_facts.are_ranks(a.facts, b.facts):
+        words = f"{found.detail}; they are ranks of one job, not two seeds"
+        return replace(found, outcome="indistinguishable", detail=words)
     if found.outcome != "indistinguishable" and (only := _only_chance(a, b, unknown)):
         return replace(found, outcome="indistinguishable", detail=f"{found.detail}; {only}")
     if unknown:
@@ -125,6 +128,10 @@ def _by_training_loss(a: ComparedRun, b: ComparedRun, goals: Goals, found: Verdi
     instead = _on(INSTEAD, a, b, goals)
     if instead.outcome is None:
         return found
+    if found.difference == 0.0 and instead.outcome == "indistinguishable":
+        detail = f"{ASKED} is the same in both ({found.detail}); {instead.detail}"
+        told = Unjudged(ASKED, found.reason, found.detail)
+        return replace(instead, detail=detail, unjudged=told)
     detail = f"{ASKED} cannot be judged ({found.detail}); {INSTEAD} says {instead.outcome}"
     mine, other = (source.summary.get(ASKED) for source in (b, a))
     if mine is not None and other is not None and mine.last is not None and other.last is not None:

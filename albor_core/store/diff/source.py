@@ -15,8 +15,7 @@ from albor_core.run.values.directions import Goals
 from albor_core.run.values.flatten import flatten
 from albor_core.store.diff import facts as diff_facts
 from albor_core.store.diff.verdict import WINDOW
-from albor_core.store.file.connect import REBUILD_HINT
-from albor_core.store.file.paths import local_store
+from albor_core.store.file.paths import local_store, rebuild_hint
 from albor_core.store.file.standing import Standing
 from albor_core.store.query.reader import Reader, RunRow, Series
 
@@ -36,7 +35,7 @@ def row_of(reader: Reader, run_id: str, own_stores: Mapping[str, Path]) -> RunRo
             raise
         with suppress(AlborError), Reader(own) as found:
             return found.run(run_id)
-        error.hint = REBUILD_HINT
+        error.hint = rebuild_hint()
         raise
 
 

@@ -27,9 +27,13 @@ Limits  The interval is about these two runs, not about their recipes: it knows 
         curve, not the noise between seeds. Where the window holds fewer than 26 memories of
         the noise, a real gap of five standard errors may stay undecided.
 
+Single  A figure that a peer kept in single precision says no more than 24 bits: values that agree
+        in these do not differ.
+
 Where there is no such interval:
 
-    fewer than MIN_POINTS finite differences, or no x in common    no verdict, and a reason
+    fewer than MIN_POINTS finite differences, or no x in common    no verdict, and a reason; a
+                                                                   difference of 0 where none is
     more than half of one run's window is NaN or Inf               that run is worse, no interval
     more than half of both windows is                              no verdict
     some points are                                                left out, and counted in detail
@@ -39,7 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any, Literal
 
@@ -79,6 +83,7 @@ _STUDENT = (
     *((2.5, 4.201), (3.0, 3.67), (4.0, 3.137), (5.0, 2.87), (7.0, 2.605), (10.0, 2.437)),
     *((15.0, 2.316), (25.0, 2.228), (50.0, 2.166), (100.0, 2.137), (1e4, 2.109)),
 )
+SINGLE = 2.0**-23  # half a unit in the last place of single precision, twice
 _LARGEST = 1e150  # the squares of larger numbers are no floats: as good as Inf
 _Point = tuple[float, float]
 
@@ -163,8 +168,8 @@ def verdict(
     differences, what = _differences(sane[0], sane[1])
     count = f"{len(differences)} {what[len(differences) != 1]}"
     if len(differences) < MIN_POINTS:
-        told = f"{count} in {where}; needs {MIN_POINTS}"
-        return no_verdict("too_few_points", told)
+        found = no_verdict("too_few_points", f"{count} in {where}; needs {MIN_POINTS}")
+        return replace(found, difference=0.0) if _is_same(*windows) else found
     detail = f"{count}, {where}"
     if left_out := sum(map(len, windows)) - sum(map(len, sane)):
         detail += f", {left_out} of NaN or Inf left out"
@@ -219,6 +224,22 @@ def _outcome(interval: tuple[float, float], goal: Direction) -> Outcome:
     return "better" if (interval[1] < 0.0) == (goal == "min") else "worse"
 
 
+def apart(first: float, second: float) -> float:
+    """Second minus first; 0 where single precision would not tell them apart."""
+    gap = second - first
+    return 0.0 if abs(gap) <= SINGLE * min(abs(first), abs(second)) else gap
+
+
+def _is_same(a: Sequence[_Point], b: Sequence[_Point]) -> bool:
+    """Whether two windows have the same x and values; NaN is the same as NaN."""
+    if not a or [x for x, _ in a] != [x for x, _ in b]:
+        return False
+    return all(
+        first == second or (first != first and second != second) or apart(first, second) == 0.0
+        for (_, first), (_, second) in zip(a, b, strict=True)
+    )
+
+
 def _holds_zero(interval: tuple[float, float]) -> bool:
     return interval[0] <= 0.0 <= interval[1]
 
@@ -226,7 +247,7 @@ def _holds_zero(interval: tuple[float, float]) -> bool:
 def _differences(a: Sequence[_Point], b: Sequence[_Point]) -> tuple[list[float], tuple[str, str]]:
     """Second minus first in order of x, and what one of them and several are differences of."""
     before = dict(a)
-    pairs = [y - before[x] for x, y in b if x in before]
+    pairs = [apart(before[x], y) for x, y in b if x in before]
     if 2 * len(pairs) >= min(len(a), len(b)):
         return pairs, ("paired point", "paired points")
     return _by_stretches(a, b), ("stretch averaged", "stretches averaged")

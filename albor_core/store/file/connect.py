@@ -24,10 +24,9 @@ from urllib.parse import quote
 
 from albor_core.run.errors import NotFoundError, StoreError, TryAgainError, remedy
 from albor_core.store.file.migrations import upgrade
-from albor_core.store.file.paths import file_system, is_remote
+from albor_core.store.file.paths import file_system, is_remote, rebuild_hint
 from albor_core.store.file.schema import missing, strangers
 
-REBUILD_HINT = "albor db rebuild"
 CHECKPOINT_BYTES = 4 << 20
 _NO_SHM = (
     sqlite3.SQLITE_IOERR_SHMOPEN,
@@ -155,7 +154,7 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Path | None]:
     WAL's rows out. Raises NotFoundError, StoreError.
     """
     if not path.is_file():
-        raise NotFoundError(f"{path}: no store here", hint=REBUILD_HINT)
+        raise NotFoundError(f"{path}: no store here", hint=rebuild_hint(path))
     try:
         return connect_read_only(path, "mode=ro"), None
     except sqlite3.OperationalError as error:
@@ -212,12 +211,12 @@ def connect_read_only(path: Path, mode: str) -> sqlite3.Connection:
             if is_made and (lacks := missing(db)):
                 raise StoreError(
                     f"{path}: not an Albor store of a version this Albor reads: no {lacks[0]}",
-                    hint=REBUILD_HINT,
+                    hint=rebuild_hint(path),
                 )
             if not is_made and time.monotonic() >= deadline:  # whoever made it got no further
                 raise StoreError(
                     f"{path}: only partly written, e.g. by a full disk: it has no tables",
-                    hint=REBUILD_HINT,
+                    hint=rebuild_hint(path),
                 )
             time.sleep(0.02)
     except BaseException:
@@ -260,13 +259,14 @@ def as_store_error(path: Path, error: Exception) -> StoreError | TryAgainError:
     if isinstance(error, sqlite3.Error) and is_busy(error):
         return TryAgainError(f"{path}: another process holds the store")
     if isinstance(error, sqlite3.Error) and is_damage(error):
-        return StoreError(f"{path}: damaged ({error})", hint=REBUILD_HINT)
+        return StoreError(f"{path}: damaged ({error})", hint=rebuild_hint(path))
     if (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF == sqlite3.SQLITE_CANTOPEN:
         error = _why_not_opened(path) or error
     if isinstance(error, OSError):
-        return StoreError(f"{path}: {error.strerror or error}", hint=remedy(error) or REBUILD_HINT)
+        hint = remedy(error) or rebuild_hint(path)
+        return StoreError(f"{path}: {error.strerror or error}", hint=hint)
     hint = _disk_remedy(error) if isinstance(error, sqlite3.Error) else ""
-    return StoreError(f"{path}: {error}", hint=hint or REBUILD_HINT)
+    return StoreError(f"{path}: {error}", hint=hint or rebuild_hint(path))
 
 
 def _disk_remedy(error: sqlite3.Error) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from albor_core.run.errors import NotFoundError, StoreError
 from albor_core.run.rundir import FRESH_S, RunDir, check_home, registered_runs
 from albor_core.run.values.quantity import counted
-from albor_core.store.file.paths import global_store
+from albor_core.store.file.paths import global_store, rebuild_hint
 
 MAKING_S = 5.0  # from the start of a run to the first rows in its store, on a busy machine
 
@@ -35,7 +35,7 @@ def present_store() -> Path | None:
     raise MissingStoreError(
         f"{path}: no store, though {counted(len(runs), 'run', 'is', 'are')} registered in "
         f"{home / 'runs'}",
-        hint="albor db rebuild",
+        hint=rebuild_hint(path),
     )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from albor_core.run.rundir import RunDir, albor_home
 
+_REBUILD = "albor db rebuild"
+_LEAST_BYTES = 256 << 10  # of a new store with its WAL
 # SQLite's WAL needs shared memory between all readers: no network file system gives it
 _REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "gpfs", "beegfs", "9p", "afs", "ceph")
 
@@ -14,6 +16,26 @@ _REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "gpfs", "beegfs", "9p", "afs"
 def global_store() -> Path:
     """The store of every run: `ALBOR_HOME/experiments.db`."""
     return albor_home() / "experiments.db"
+
+
+def rebuild_hint(store: Path | None = None) -> str:
+    """The command by which a store that is missing, or lacks something, is whole again; with what
+    has to be done before it where its disk would take none.
+    """
+    place = store or global_store()
+    place = next((one for one in (place.parent, *place.parents) if one.is_dir()), place)
+    try:
+        disk = os.statvfs(place)
+    except OSError:
+        return _REBUILD
+    first = ""
+    if disk.f_flag & os.ST_RDONLY:
+        first = f"mount -o remount,rw (the file system of {place} is read-only)"
+    elif disk.f_bavail * disk.f_frsize < _LEAST_BYTES:
+        first = f"free some space in {place} (its disk is full)"
+    elif disk.f_files and not disk.f_favail:
+        first = f"remove some files in {place} (its disk has no inode left)"
+    return f"{first}, then: {_REBUILD}" if first else _REBUILD
 
 
 def local_store(run: RunDir) -> Path:

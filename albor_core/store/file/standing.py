@@ -25,7 +25,7 @@ from albor_core.run.values.main_metrics import (
 from albor_core.store.file.goals import goals_of_runs
 
 _KEYS = (
-    "SELECT r.run, CAST(k.name AS TEXT), k.last, k.minimum, k.maximum FROM runs r"
+    "SELECT r.run, CAST(k.name AS TEXT), k.last, k.minimum, k.maximum, k.count FROM runs r"
     " JOIN keys k ON k.run_id = r.id WHERE r.run IN (SELECT value FROM json_each(?))"
     " AND k.count > 0 AND k.key_id < ? AND k.name <> '_wall' ORDER BY r.id, k.key_id"
 )
@@ -69,9 +69,9 @@ def standings(db: sqlite3.Connection, runs: Collection[str]) -> dict[str, Standi
     ids = json.dumps([*runs])
     pins, goals, defined = _pins(db, ids), goals_of_runs(db, runs), _defined(db, ids)
     found: dict[str, list[Logged]] = {}
-    for run, name, last, low, high in db.execute(_KEYS, (ids, MOST_KEYS)):
+    for run, name, last, low, high, points in db.execute(_KEYS, (ids, MOST_KEYS)):
         value = math.nan if last is None else last
-        found.setdefault(run, []).append(Logged(name, value, low, high))
+        found.setdefault(run, []).append(Logged(name, value, low, high, points))
     return {
         run: Standing(tuple(logged), pins.get(run, ()), goals.get(run), defined.get(run))
         for run, logged in found.items()

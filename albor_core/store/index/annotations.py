@@ -6,7 +6,6 @@ Appended to RUN_DIR/annotations.jsonl under a lock; the indexer brings them into
 from __future__ import annotations
 
 import fcntl
-import getpass
 import json
 import os
 import time
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from albor_core.run.control import user_name
 from albor_core.run.errors import NotFoundError, StoreError, UsageError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.rundir import RunDir, read_json
@@ -23,7 +23,7 @@ from albor_core.store.index.sources import Position, parse_plain, read_batch
 
 KINDS = (
     *("tag", "untag", "note", "note.edit", "pin", "unpin", "metric.pin", "metric.unpin", "ack"),
-    *("name", "group", "job_type", "attention.ack", "attention.mute"),
+    *("name", "group", "job_type", "attention.ack", "attention.mute", "restore"),
 )
 MAX_CHARS = {
     **{"tag": 64, "untag": 64, "name": 200, "group": 64, "job_type": 64},
@@ -57,11 +57,12 @@ class Note:
 
 
 def annotate(
-    run: RunDir, kind: str, value: str | Mapping[str, Any] | None = None, *, by: str = ""
+    run: RunDir, kind: str, value: str | int | Mapping[str, Any] | None = None, *, by: str = ""
 ) -> Annotation:
     """Say it, durably. For `ack` the value is the alert's id, for `attention.ack` that of an entry
     of attention, for `attention.mute` {"id": the same, "until": UTC seconds}, for `note.edit`
-    {"at": the byte of a note, "text": what it says from now on, "" to take it back}.
+    {"at": the byte of a note, "text": what it says from now on, "" to take it back},
+    for `restore` the byte of the journal where the rewind is that is undone.
 
     Raises UsageError for an unknown kind or a value that is empty or too long, NotFoundError where
     there is no run, StoreError if the file cannot be written.
@@ -156,11 +157,3 @@ def name_of(run: RunDir) -> str:
     names = [said.value for said in read_annotations(run) if said.kind == "name"]
     name = names[-1] if names else (read_json(run.run_json) or {}).get("name")
     return name if isinstance(name, str) and name else run.id
-
-
-def user_name() -> str:
-    """Who says it."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name, as in many containers
-        return str(os.getuid())

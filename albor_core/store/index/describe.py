@@ -65,8 +65,9 @@ def describe(
     for word, event in WORD_EVENTS.items():
         if said := _newest(db, writer.run_id, event).get("word"):
             facts[word] = said
-    if lost := whole_number((exit_json or {}).get("lines_lost")):
-        facts["lines_lost"] = lost
+    for key in ("lines_lost", "console_bytes_lost"):
+        if lost := whole_number((exit_json or {}).get(key)):
+            facts[key] = lost
     writer.update(
         {
             "experiment_id": experiment_id(db, text(meta.get("experiment") or "")),

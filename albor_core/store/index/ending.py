@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason
-from albor_core.run.guard_state import GUARD_ENDS
+from albor_core.run.guard_state import ASKED, GUARD_ENDS
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import finite_of
 from albor_core.store.index.write import optional_text, whole_number
@@ -53,7 +53,7 @@ def _by_guard(
     is_exception = exit_json.get("reason") == "exception"
     if own and is_exception and judged.startswith(own):
         own = None  # the guard's says the same, and why that is the end
-    if own == "stopped" and judged.startswith("stopped: SIG"):
+    if own == "stopped" and (judged.startswith("stopped: SIG") or ASKED in judged):
         own = None  # and which signal, in which job
     return Ending(status, own or judged, said.guard_wall)
 

@@ -292,8 +292,8 @@ class Indexer:
             self._describe(db, writer, words, is_changed=seen != self._seen)
         self._seen, self._positions = seen, positions
         self._unshared = self._unpreviewed = True
-        if writer.is_lacking:
-            self._forget(db, writer, "a metric without room was pinned")
+        if writer.again:
+            self._forget(db, writer, writer.again)
             return self._index()
         checkpoint_if_large(db, self._path)
         self._watch_wal()

@@ -96,7 +96,7 @@ def _bucket_of(start: int, points: Sequence[tuple[int, float | None]]) -> Bucket
         numbers: list[float] = values  # type: ignore[assignment]
         count = len(numbers)
         return Bucket(start, count, 0, min(numbers), max(numbers), total / count, numbers[-1])
-    return _merged(start, [point(step, value) for step, value in points])
+    return as_one(start, [point(step, value) for step, value in points])
 
 
 def merge(buckets: Sequence[Bucket], steps_per_bucket: int, origin: int = 0) -> list[Bucket]:
@@ -106,7 +106,7 @@ def merge(buckets: Sequence[Bucket], steps_per_bucket: int, origin: int = 0) -> 
     starts, counts, nonfinites, minima, maxima, means, lasts = zip(*buckets, strict=True)
     if any(nonfinites):
         return [
-            _merged(starts[i], buckets[i:j]) for i, j in _places(starts, steps_per_bucket, origin)
+            as_one(starts[i], buckets[i:j]) for i, j in _places(starts, steps_per_bucket, origin)
         ]
     weighted = tuple(map(mul, means, counts))
     merged = []
@@ -127,7 +127,8 @@ def _places(steps: Sequence[int], width: int, origin: int) -> Iterator[tuple[int
         i = j
 
 
-def _merged(start: int, part: Sequence[Bucket]) -> Bucket:
+def as_one(start: int, part: Sequence[Bucket]) -> Bucket:
+    """One bucket of some in order."""
     _, counts, nonfinites, minima, maxima, means, lasts = zip(*part, strict=True)
     count, nonfinite = sum(counts), sum(nonfinites)
     if nonfinite == 0:

@@ -95,7 +95,8 @@ class RunWriter:
         self._figures: dict[str, dict[int, float]] = {}  # over seconds: of system.jsonl
         self._first_wall: float | None = None
         self._last_wall: float | None = None
-        self.is_lacking = False  # what was refused room is pinned now: the journal is read again
+        self._restored: set[int] = set()  # rewinds that are undone, by their bytes
+        self.again = ""  # why the journal has to be read again from its start
         self.is_described = False  # the run's row has to be made again from its small files
         self.touched: set[str] = set()  # tables that the global store has not seen the newest of
 
@@ -161,7 +162,8 @@ class RunWriter:
         return is_name and (room or self._room).takes(key)
 
     def _make_room(self, pinned: str) -> None:
-        self.is_lacking |= self._room.lacks(pinned)
+        if self._room.lacks(pinned):
+            self.again = "a metric without room was pinned"
         self._pinned.append(pinned)
         self._room.always([pinned])
 
@@ -177,6 +179,8 @@ class RunWriter:
         to = record.get("to")
         if not isinstance(to, int) or abs(to) >= MAX_STEP:
             return False
+        if at in self._restored:
+            return True
         self.flush()
         kept = self._scored()
         for name, series in self._series.items():
@@ -334,7 +338,18 @@ class RunWriter:
             case "event" if isinstance(value, dict):
                 return self._take_event({**value, "wall": wall}, "annotations", at)
             case _:
-                return False
+                return self._restore(kind, value, by, wall, at)
+        return True
+
+    def _restore(self, kind: Any, value: Any, by: str, wall: float | None, at: int) -> bool:
+        """The rewind at a byte of the journal counts no more, as if it were not there."""
+        rewind = whole_of(value)
+        if kind != "restore" or rewind is None:
+            return False
+        if rewind not in self._restored:
+            self._restored.add(rewind)
+            self.again = "what a rewind took back is restored"
+        self._note_event("run.restored", {"rewind": rewind, "by": by}, wall, at)
         return True
 
     def _take_scores(self, value: Mapping[str, Any], wall: float | None, at: int) -> bool:
@@ -351,6 +366,7 @@ class RunWriter:
             self._pending.setdefault(key, {})[step] = number
         self.goals(value.get("better"), if_new=True)
         data = {"id": text(value.get("id") or ""), "v": known, "stderr": value.get("stderr") or {}}
+        data["interval"] = value.get("interval") or {}
         event = {"name": SCORES_EVENT, "data": data, "wall": wall, "step": step}
         return self._take_event(event, "annotations", at) and len(known) == len(found)
 
@@ -523,7 +539,7 @@ class RunWriter:
         self.update({**dict.fromkeys((*figures, *unknown)), "pinned": 0})
         self._series, self._pending, self._figures = {}, {}, {}
         self._room, self._machine = self._room_so_far(), NameRoom()
-        self.is_lacking = False
+        self.again = ""
         self._first_wall = self._last_wall = None
 
 

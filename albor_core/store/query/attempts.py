@@ -6,7 +6,7 @@ import math
 import sqlite3
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.rows.rows import AttemptRow
@@ -67,6 +67,33 @@ def _last_wall(
     ).fetchone()
     logged = [wall for _, wall in _logged_until(db, number, life, end)]
     return max((wall for wall in (said, *logged) if wall is not None), default=None)
+
+
+class TakenBack(NamedTuple):
+    """What one rewind took back. `at` is the byte of the journal where it is, `wall` when the last
+    of these points was logged.
+    """
+
+    at: int
+    metrics: int
+    points: int
+    first_step: int
+    last_step: int
+    wall: float | None
+
+
+def taken_back(db: sqlite3.Connection, run: str) -> tuple[TakenBack, ...]:
+    """The rewinds of a run that took anything back, the oldest first; none of an unknown run."""
+    rows = db.execute(
+        "SELECT d.at, count(DISTINCT CASE WHEN k.name <> ?2 THEN k.key_id END),"
+        " count(CASE WHEN k.name <> ?2 THEN 1 END), min(d.step), max(d.step),"
+        " max(CASE WHEN k.name = ?2 THEN d.value END)"
+        " FROM runs r JOIN metrics_discarded d ON d.run_id = r.id"
+        " JOIN keys k ON k.run_id = d.run_id AND k.key_id = d.key_id"
+        " WHERE r.run = ?1 GROUP BY d.at ORDER BY d.at",
+        (run, WALL_KEY),
+    )
+    return tuple(TakenBack(*row) for row in rows)
 
 
 def _last_logged(

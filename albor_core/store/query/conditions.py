@@ -60,6 +60,9 @@ NUMBERS: Mapping[str, str] = {
     "seed": "r.seed",
     "last": "r.last_wall",
     "elapsed_s": "(r.last_wall - r.first_wall)",
+    # what was imported began with its first value, and a run that lives has its newest one now
+    "duration": "CASE WHEN r.kind = 'imported' THEN r.last_wall - r.first_wall"
+    " ELSE coalesce(r.ended_wall, r.last_wall) - r.created END",
 }
 _TEXTS = {
     "experiment": "lower((SELECT e.name FROM experiments e WHERE e.id = r.experiment_id))",
@@ -234,8 +237,9 @@ def _text(term: Term, value: str, lookups: Lookups) -> Sql:
             return Sql(_PARENT, (value, f"/{value}/checkpoints/"))
         case "tag":
             test = _equal("lower(t.tag)", lowered)
-            text = f"EXISTS (SELECT 1 FROM tags t WHERE t.run_id = r.id AND {test.text})"
-            return Sql(text, test.values)
+            text = f"{test.text} OR substr(lower(t.tag), 1, ?) = ?"  # of name:value, the name
+            found = f"EXISTS (SELECT 1 FROM tags t WHERE t.run_id = r.id AND ({text}))"
+            return Sql(found, (*test.values, len(lowered) + 1, f"{lowered}:"))
         case field if field in _TEXTS:
             return _equal(_TEXTS[field], lowered)
     made = _param(lookups.keys(term.field), _AS_TEXT)

@@ -1,8 +1,10 @@
 """What is read of many runs, or of long ones: in pages of short transactions, so that neither
 memory nor a live run's store suffers. A page of PAGE rows of points is all there is at once.
 
-Points are the effective history: every step once, rewinds applied. Params and summaries of many
-runs come from one store, some thousand runs at a time: each question has two seconds.
+Points are the effective history: every step once, rewinds applied. Figures of the machine lie at
+the step where the run was, a few at one step or none; a run without steps has none for them.
+Params and summaries of many runs come from one store, some thousand runs at a time: each question
+has two seconds.
 """
 
 from __future__ import annotations
@@ -17,19 +19,20 @@ from typing import Any
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction
-from albor_core.store.file.axis import axis_column
+from albor_core.store.file.axis import SECONDS, axis_column
 from albor_core.store.file.goals import goals_of_run
 from albor_core.store.file.paths import local_store
+from albor_core.store.index.step_clock import StepsByTime
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
-from albor_core.store.query.reader import STAT_COLUMNS, Reader, key_stat
+from albor_core.store.query.reader import STAT_COLUMNS, Reader, at_steps, key_stat
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import KeyStat, Param
 
 COLUMNS = ("run", "experiment", "key", "step", "wall", "value")
 PAGE = 20_000  # rows of a page: some 5 MB in memory
 _RUNS = 2_000  # asked about at once
-Row = tuple[str, str, str, int, float | None, float]
+Row = tuple[str, str, str, int | None, float | None, float]
 Page = list[Row]
 
 
@@ -44,12 +47,12 @@ def pages(run: RunDir, *, keys: Sequence[str] | None = None, page: int = PAGE) -
         known = dict.fromkeys(reader.keys(run.id))  # looked in for each key that is asked for
         ids = reader.series_ids(run.id)
         for key in known if keys is None else [_meant(run, key, known) for key in keys]:
-            after: int | None = None
-            while points := reader.points_of(ids, key, after, limit=page):
+            is_timed = key in ids.timed
+            for points in reader.pages_of(ids, key, page):
                 yield [
-                    (run.id, row.experiment, key, step, wall, value) for step, value, wall in points
+                    (run.id, row.experiment, key, None if is_timed else step, wall, value)
+                    for step, value, wall in points
                 ]
-                after = points[-1][0] + 1
 
 
 def _meant(run: RunDir, said: str, known: Collection[str]) -> str:
@@ -81,6 +84,7 @@ def summaries_of(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, Key
     """By run what `Reader.summary` says of it."""
     found: dict[str, dict[str, KeyStat]] = {run: {} for run in runs}
     ways: dict[str, dict[str, Direction]] = {}
+    clocks: dict[int, StepsByTime | None] = {}
     experiments = {row.id: row.experiment for row in table.by_id(runs)}
     for ids, rows in _of_runs(table, runs, _stats):
         for number, name, *columns in rows:
@@ -88,6 +92,11 @@ def summaries_of(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, Key
             if experiment not in ways:
                 ways[experiment] = table.query(partial(goals_of_run, run=ids[number]))
             stat = key_stat(name, columns, ways[experiment], lambda _: None)
+            if stat.axis == SECONDS:
+                if number not in clocks:
+                    of_run = partial(StepsByTime.of, run_id=number, walls=WALL_KEY)
+                    clocks[number] = table.query(of_run)
+                stat = at_steps(stat, clocks[number])
             found[ids[number]][name] = stat
     return found
 

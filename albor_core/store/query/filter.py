@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from albor_core.run.errors import UsageError
-from albor_core.run.status import GROUPS, STATUSES
+from albor_core.run.status import GROUPS, SILENT, STATUSES
 from albor_core.run.values.lenient import parsed
 from albor_core.store.query.terms import (
     FIELDS,
@@ -213,13 +213,13 @@ def _field(name: str, values: list[tuple[str, int]], start: int, now: float) -> 
 
 
 def _status(value: str, at: int, _now: float) -> tuple[str, ...]:
-    word = {"hung": "stalled"}.get(value.lower(), value.lower())
-    if word in GROUPS:
-        return GROUPS[word]
-    if word not in STATUSES:
-        known = tuple("hung" if one == "stalled" else one for one in STATUSES)
-        _must_be(word, (*known, *GROUPS), "status", at)
-    return (word,)
+    shown = {one.shown or word: word for word, one in STATUSES.items()}
+    asked = value.lower()
+    word = shown.get(asked, asked)
+    if word not in (*STATUSES, SILENT, *GROUPS):
+        _must_be(word, (*shown, SILENT, *GROUPS), "status", at)
+    words = GROUPS.get(word, (word,))
+    return (*words, SILENT) if "running" in words else words
 
 
 def _has(value: str, at: int, _now: float) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 Two runs belong together when they are of one experiment and their recorded params are equal, apart
 from seed, name and output folder. A run without params stands for itself. `std` is the sample
-standard deviation over runs, so it needs two. A run whose number is NaN or infinite is counted in
-`nonfinite` and kept out of the rest: a diverged seed is said, never averaged away.
+standard deviation over runs, so it needs two. Ranks of one job are no seeds: where the first of
+them is there the others stand beside the numbers, and so does what was before a restart of the job.
+A run whose number is NaN or infinite is counted in `nonfinite` and kept out of the rest: a diverged
+seed is said, never averaged away.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from albor_core.run.values.lenient import is_number, real
+from albor_core.run.values.lenient import is_number, real, text_of, whole_of
 from albor_core.store.query.listing import ListColumn
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import Param, RunRow
@@ -25,6 +28,7 @@ IGNORED = (
     *("seed", "training.seed", "data.seed"),
     *("name", "run_name", "training.name"),
     *("output_dir", "training.output_dir"),
+    *("local_rank", "global_rank", "world_rank", "process_index"),  # of a job with a run for each
 )
 _PARAMS = (  # the primary key keeps the params of a run in order, and runs by their small id
     "SELECT (SELECT run FROM runs WHERE id = p.run_id),"
@@ -32,8 +36,22 @@ _PARAMS = (  # the primary key keeps the params of a run in order, and runs by t
     " WHERE p.run_id IN (SELECT id FROM runs WHERE run IN (SELECT value FROM json_each(?)))"
     f" AND p.key NOT IN ({', '.join('?' * len(IGNORED))}) GROUP BY p.run_id"
 )
+_JOBS = (
+    "SELECT run, json_extract(facts, '$.job.rank'), json_extract(facts, '$.job.agent'),"
+    " json_extract(facts, '$.job.restart')"
+    " FROM runs WHERE run IN (SELECT value FROM json_each(?))"
+    " AND json_extract(facts, '$.job.rank') IS NOT NULL"
+)
 _PAGE = 5_000  # runs of one question: each has the store's limit of time to itself
 HEADLINES = ("loss", "val_loss", "val_ppl", "best_val_loss", "tokens_per_s")
+
+
+class RankOf(NamedTuple):
+    """The place of a run in a job of ranks (run/program/job_rank.py)."""
+
+    rank: int
+    agent: str
+    restart: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +76,9 @@ class GroupRow:
     experiment: str
     name: str
     runs: tuple[str, ...]
+    """Those that count."""
+    ranks: tuple[str, ...]
+    """Runs of the same jobs that do not: of other ranks, or before a restart."""
     seeds: tuple[int, ...]
     created: float | None
     pinned: bool
@@ -71,12 +92,24 @@ def groups_of(
     runs = [row.id for row in rows]
     same: dict[str, str] = {}
     cells: dict[str, tuple[Param, ...]] = {}
+    jobs: dict[str, RankOf] = {}
     for start in range(0, len(runs), _PAGE):
         some = runs[start : start + _PAGE]
         same |= table.query(lambda db, some=some: configs(db, some))  # type: ignore[misc]
+        jobs |= table.query(lambda db, some=some: jobs_of(db, some))  # type: ignore[misc]
         cells |= table.cells(some, columns)
     names = [":".join(part for part in column if part) for column in columns]
-    return group(rows, same, cells, names)
+    return group(rows, same, cells, names, jobs)
+
+
+def jobs_of(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, RankOf]:
+    """The place of each run that is one of a job's ranks."""
+    rows = db.execute(_JOBS, (json.dumps([*runs]),))
+    return {
+        run: RankOf(rank, text_of(agent) or "", whole_of(restart) or 0)
+        for run, rank, agent, restart in rows
+        if type(rank) is int
+    }
 
 
 def configs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
@@ -94,23 +127,43 @@ def group(
     configs: Mapping[str, str],
     cells: Mapping[str, Sequence[Param]] | None = None,
     names: Sequence[str] = (),
+    jobs: Mapping[str, RankOf] | None = None,
 ) -> tuple[GroupRow, ...]:
     """Groups in the order of their first run. `cells` holds the values of the further columns
-    `names` by run.
+    `names` by run, `jobs` the places of those that are ranks.
     """
     members: dict[tuple[str, str], list[RunRow]] = {}
     for row in rows:
         members.setdefault((row.experiment, configs.get(row.id, row.id)), []).append(row)
     return tuple(
-        _group_row(key, experiment, found, cells or {}, names)
+        _group_row(key, experiment, *_counted(found, jobs or {}), cells or {}, names)
         for (experiment, key), found in members.items()
     )
+
+
+def _counted(rows: list[RunRow], jobs: Mapping[str, RankOf]) -> tuple[list[RunRow], list[RunRow]]:
+    """The runs of one config that are no ranks, or the first ones that are there, each of its
+    newest start; and the rest.
+    """
+    first = min((jobs[row.id].rank for row in rows if row.id in jobs), default=0)
+    newest: dict[tuple[str, int | None], int] = {}
+    for row in rows:
+        if (job := jobs.get(row.id)) is not None and job.rank == first:
+            start = job.agent, row.seed
+            newest[start] = max(newest.get(start, 0), job.restart)
+
+    def counts(row: RunRow) -> bool:
+        job = jobs.get(row.id)
+        return job is None or (job.rank == first and job.restart == newest[job.agent, row.seed])
+
+    return [row for row in rows if counts(row)], [row for row in rows if not counts(row)]
 
 
 def _group_row(
     key: str,
     experiment: str,
     rows: list[RunRow],
+    others: list[RunRow],
     cells: Mapping[str, Sequence[Param]],
     names: Sequence[str],
 ) -> GroupRow:
@@ -123,6 +176,7 @@ def _group_row(
         experiment=experiment,
         name=_common_name([row.name for row in rows]),
         runs=tuple(row.id for row in rows),
+        ranks=tuple(row.id for row in others),
         seeds=tuple(row.seed for row in rows if row.seed is not None),
         created=max((row.created for row in rows if row.created is not None), default=None),
         pinned=any(row.pinned for row in rows),

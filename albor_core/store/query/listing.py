@@ -194,17 +194,20 @@ def indexed(
     return [(run, places.of(run, path, when), *rest) for run, path, when, *rest in rows]
 
 
-def lines_lost(db: sqlite3.Connection) -> dict[str, int]:
-    """By run the count of lost lines that its facts have."""
+def losses(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+    """By run the counts of lost lines and of lost bytes of its console that its facts have."""
     columns = _as_text("run", "facts")
-    rows = db.execute(f"SELECT {columns} FROM runs WHERE instr(facts, '\"lines_lost\"')")
-    found = {run: _count_of(facts) for run, facts in rows}
-    return {run: count for run, count in found.items() if count}
+    rows = db.execute(f"SELECT {columns} FROM runs WHERE instr(facts, '_lost\"')")
+    found = {
+        run: (_count_of(facts, "lines_lost"), _count_of(facts, "console_bytes_lost"))
+        for run, facts in rows
+    }
+    return {run: counts for run, counts in found.items() if any(counts)}
 
 
-def _count_of(facts: str) -> int:
+def _count_of(facts: str, key: str) -> int:
     with suppress(ValueError, RecursionError, AttributeError):
-        return max(0, whole_of(json.loads(facts).get("lines_lost")) or 0)
+        return max(0, whole_of(json.loads(facts).get(key)) or 0)
     return 0
 
 

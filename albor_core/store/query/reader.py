@@ -10,25 +10,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from albor_core.andon.severity import alert_data, severity_of
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import number_of
-from albor_core.store.file.axis import SECONDS, axis_column
+from albor_core.store.file.axis import SECONDS, STEP, axis_column
 from albor_core.store.file.goals import best_of, goals_of_run
 from albor_core.store.index.levels import (
     TOP,
     Bucket,
+    as_one,
     group_points,
     merge,
     point,
     unpack_preview,
     width,
 )
+from albor_core.store.index.step_clock import StepsByTime
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.index.zoom import Zoom
 from albor_core.store.query.attempts import attempts_of
@@ -86,11 +89,28 @@ STAT_COLUMNS = "last, best, best_step, minimum, maximum, count, first_step, last
 
 @dataclass(frozen=True)
 class SeriesIds:
-    """The series of a run by the store's numbers. `began` has those over seconds: since when."""
+    """The series of a run by the store's numbers. `began` has those kept by the second: since when;
+    `clock` says where the run was then, None for one without steps.
+    """
 
     run: int
     ids: Mapping[str, int]
     began: Mapping[str, float | None]
+    clock: StepsByTime | None = None
+
+    @property
+    def timed(self) -> frozenset[str]:
+        """Those that have no place among steps: their points lie at seconds."""
+        return frozenset(() if self.clock else self.began)
+
+    def at_steps(
+        self, key: str, points: Sequence[tuple[int, float]]
+    ) -> tuple[tuple[int, float], ...]:
+        """Points of a series that is kept by the second at the steps where the run was, the last of
+        each step; those without a place are left out.
+        """
+        rows = _with_places(((at, value, None) for at, value in points), self, key)
+        return tuple({step: value for step, value, _ in rows}.items())
 
 
 class Reader(RunList):
@@ -131,11 +151,19 @@ class Reader(RunList):
             (number,),
         )
         ways = {**self.goals(run_id), **(goals or {})}
-        return {
+        found = {
             name: key_stat(name, columns, ways, partial(self._step_of, number, name))
             for name, *columns in rows
             if name != WALL_KEY
         }
+        if any(stat.axis == SECONDS for stat in found.values()):
+            clock = self._clock(number)
+            found = {name: at_steps(stat, clock) for name, stat in found.items()}
+        return found
+
+    def _clock(self, number: int) -> StepsByTime | None:
+        with self._errors():
+            return StepsByTime.of(self._db, number, WALL_KEY)
 
     def _step_of(self, number: int, key: str, value: float | None) -> int | None:
         """The first step with this value; None in a store without points."""
@@ -154,21 +182,42 @@ class Reader(RunList):
         lo: int | None = None,
         hi: int | None = None,
         max_points: int = 600,
+        is_timed: bool = False,
     ) -> Series:
         """A window of a series, lo <= step <= hi, in at most `max_points` buckets, ready to draw.
 
         Milliseconds whatever the length, and no spike is lost: see levels.py. An unknown key is an
-        empty series, since a viewer may ask before the first point.
+        empty series, since a viewer may ask before the first point. What is kept by the second lies
+        where the run was then; where it has no steps, or with `is_timed`, the window and the
+        series are of seconds.
         """
         number = self._id(run_id)
         rows = self._all(
-            "SELECT key_id, base, count, first_step, last_step FROM keys"
-            " WHERE run_id = ? AND name = ? AND count > 0",
+            f"SELECT key_id, base, count, first_step, last_step, {self.query(axis_column)}"
+            " FROM keys WHERE run_id = ? AND name = ? AND count > 0",
             (number, key),
         )
         if not rows:
             return _series(key, [], is_raw=True)
-        key_id, base, count, first, last = rows[0]
+        *about, axis = rows[0]
+        clock = self._clock(number) if axis == SECONDS and not is_timed else None
+        if clock is None:
+            return replace(self._drawn(number, key, about, (lo, hi), max_points), axis=axis)
+        window = (
+            None if lo is None else int(clock.second_at(lo)),
+            None if hi is None else math.ceil(clock.second_at(math.floor(hi) + 1)),
+        )
+        return _placed(self._drawn(number, key, about, window, max_points), clock, (lo, hi))
+
+    def _drawn(
+        self,
+        number: int,
+        key: str,
+        about: Sequence[int],
+        window: tuple[int | None, int | None],
+        max_points: int,
+    ) -> Series:
+        (key_id, base, count, first, last), (lo, hi) = about, window
         low, high = max(first, first if lo is None else lo), min(last, last if hi is None else hi)
         if low > high:
             return _series(key, [], is_raw=True)
@@ -214,10 +263,12 @@ class Reader(RunList):
             (number, chosen),
         )
         ((created,),) = self._all("SELECT created FROM runs WHERE id = ?", (number,))
+        began = {name: created for name, _, axis in rows if axis == SECONDS}
         return SeriesIds(
             number,
             {name: key_id for name, key_id, _ in rows},
-            {name: created for name, _, axis in rows if axis == SECONDS},
+            began,
+            self._clock(number) if began else None,
         )
 
     def points_of(
@@ -230,7 +281,37 @@ class Reader(RunList):
         limit: int | None = None,
     ) -> tuple[tuple[int, float, float | None], ...]:
         """As `points`."""
-        number, ids, began = known.run, known.ids, known.began.get(key)
+        if known.clock is None or key not in known.began:
+            return self._kept(known, key, lo, hi, limit)
+        low, high = -math.inf if lo is None else lo, math.inf if hi is None else hi
+        every = _with_places(self._kept(known, key), known, key)
+        found = (point for point in every if low <= point[0] <= high)
+        return tuple(islice(found, None if limit is None else max(limit, 0)))
+
+    def pages_of(
+        self, known: SeriesIds, key: str, size: int
+    ) -> Iterator[tuple[tuple[int, float, float | None], ...]]:
+        """All points of a series, in order, so many at a time."""
+        if known.clock is not None and key in known.began:
+            points = iter(self.points_of(known, key))
+            while page := tuple(islice(points, size)):
+                yield page
+            return
+        after: int | None = None
+        while page := self._kept(known, key, after, limit=size):
+            yield page
+            after = page[-1][0] + 1
+
+    def _kept(
+        self,
+        known: SeriesIds,
+        key: str,
+        lo: int | None = None,
+        hi: int | None = None,
+        limit: int | None = None,
+    ) -> tuple[tuple[int, float, float | None], ...]:
+        """The points as the store keeps them."""
+        number, ids = known.run, known.ids
         # by the keys' numbers: joined by name, the planner reads every point of the run
         rows = self._all(
             "SELECT m.step, m.value, w.value FROM metrics m LEFT JOIN metrics w"
@@ -246,16 +327,13 @@ class Reader(RunList):
                 -1 if limit is None else max(limit, 0),
             ),
         )
-        return tuple(
-            (step, math.nan if v is None else v, wall if began is None else began + step)
-            for step, v, wall in rows
-        )
+        return tuple(_timed(rows, known, key))
 
     def together(
         self, run_id: str, keys: Collection[str]
     ) -> dict[str, tuple[tuple[int, float], ...]]:
         """All points of several series as they were at one moment: by key (step, value) in order of
-        steps. `WALL_KEY` is the wall time of each step.
+        steps; of one kept by the second, seconds. `WALL_KEY` is the wall time of each step.
         """
         rows = self._all(
             "SELECT k.name, m.step, m.value FROM keys k CROSS JOIN metrics m"
@@ -268,15 +346,6 @@ class Reader(RunList):
         for name, step, value in rows:
             found[name].append((step, math.nan if value is None else value))
         return {key: tuple(points) for key, points in found.items()}
-
-    def _began(self, number: int, key: str) -> float | None:
-        """When the run was made, for a series whose x are seconds since then."""
-        rows = self._all(
-            f"SELECT {self.query(axis_column)}, (SELECT created FROM runs WHERE id = run_id)"
-            " FROM keys WHERE run_id = ? AND name = ?",
-            (number, key),
-        )
-        return rows[0][1] if rows and rows[0][0] == SECONDS else None
 
     def outline(
         self, run_id: str, key: str, most: int
@@ -298,9 +367,7 @@ class Reader(RunList):
                 return self.points(run_id, key, limit=most)
             outline = Downsampler(self._db, number, key_id, base, (first, last))
             steps = outline.steps(most, count=count, has_nan=bool(nonfinite))
-        walls = self._all(
-            "SELECT key_id FROM keys WHERE run_id = ? AND name = ?", (number, WALL_KEY)
-        )
+        ids = self.series_ids(run_id, (key,))
         found: list[tuple[int, float | None, float | None]] = []
         for start in range(0, len(steps), _MOST_BOUND):
             some = steps[start : start + _MOST_BOUND]
@@ -309,13 +376,9 @@ class Reader(RunList):
                 " ON w.run_id = m.run_id AND w.key_id = ? AND w.step = m.step"
                 " WHERE m.run_id = ? AND m.key_id = ?"
                 f" AND m.step IN ({', '.join('?' * len(some))}) ORDER BY m.step",
-                (walls[0][0] if walls else None, number, key_id, *some),
+                (ids.ids.get(WALL_KEY), number, key_id, *some),
             )
-        began = self._began(number, key)
-        return tuple(
-            (step, math.nan if v is None else v, wall if began is None else began + step)
-            for step, v, wall in found
-        )
+        return tuple(_with_places(_timed(found, ids, key), ids, key))
 
     def events(
         self,
@@ -435,6 +498,59 @@ def key_stat(
     step = stored_step if best == stored else step_of(best)
     last = math.nan if last is None and rest[0] else last
     return KeyStat(last, best, None if best is None else step, low, high, *rest)
+
+
+Points = Iterator[tuple[int, float, float | None]]
+
+
+def _timed(rows: Iterable[Any], known: SeriesIds, key: str) -> Points:
+    """Rows of step, value and the wall time of that step, as points; of what is kept by the second
+    the time is that second's.
+    """
+    is_timed, began = key in known.began, known.began.get(key)
+    for step, value, wall in rows:
+        at = wall if not is_timed else None if began is None else began + step
+        yield step, math.nan if value is None else value, at
+
+
+def _with_places(
+    points: Iterable[tuple[int, float, float | None]], known: SeriesIds, key: str
+) -> Points:
+    """What is kept by the second at the step where the run was; what has no place is left out."""
+    if known.clock is None or key not in known.began:
+        yield from points
+        return
+    for second, value, wall in points:
+        if (place := known.clock.at(second)) is not None:
+            yield math.floor(place), value, wall
+
+
+def at_steps(stat: KeyStat, clock: StepsByTime | None) -> KeyStat:
+    """The numbers of a series that is kept by the second, with the steps where the run was."""
+    if stat.axis != SECONDS or clock is None:
+        return stat
+    places = (stat.first_step, stat.last_step, stat.best_step)
+    first, last, best = (None if at is None else math.floor(clock.kept_at(at)) for at in places)
+    return replace(stat, first_step=first, last_step=last, best_step=best, axis=STEP)
+
+
+def _placed(series: Series, clock: StepsByTime, window: tuple[int | None, int | None]) -> Series:
+    """A series over seconds, over the steps where the run was; of one place there is one entry."""
+    low = -math.inf if window[0] is None else window[0]
+    high = math.inf if window[1] is None else window[1]
+    found: list[tuple[float, list[Bucket]]] = []
+    columns = (series.steps, series.counts, series.nonfinite, series.minimum, series.maximum)
+    for one in map(Bucket, *columns, series.mean, series.last):
+        place = clock.at(one.start)
+        if place is None or not low <= place <= high:
+            continue
+        if found and found[-1][0] >= place:
+            found[-1][1].append(one)
+        else:
+            found.append((place, [one]))
+    drawn = _series(series.key, [as_one(some[0].start, some) for _, some in found], is_raw=False)
+    is_raw = series.is_raw and all(len(some) == 1 for _, some in found)
+    return replace(drawn, steps=tuple(place for place, _ in found), is_raw=is_raw)
 
 
 def _event_row(run_id: str, row: Any) -> EventRow:

@@ -163,9 +163,10 @@ class RunList:
         """
         return tuple(self.query(lambda db: listing.indexed(db, shown)))
 
-    def lines_lost(self) -> dict[str, int]:
-        """By run how many lines no disk took, of the runs that ended with such a count."""
-        return self.query(listing.lines_lost)
+    def losses(self) -> dict[str, tuple[int, int]]:
+        """By run how many lines no disk and how many bytes of its console no log took, of the runs
+        that ended with such a count."""
+        return self.query(listing.losses)
 
     def cells(
         self, run_ids: Sequence[str], columns: Sequence[ListColumn]

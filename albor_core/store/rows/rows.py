@@ -113,7 +113,9 @@ class KeyStat:
     last_step: int | None
     nonfinite: int
     axis: str = "step"
-    """What first_step and last_step count: "step", or "seconds" since the run was made."""
+    """What first_step and last_step count: "step", or "seconds" since the run was made, of figures
+    of the machine where the run logged no step.
+    """
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class Series:
     counts: Sequence[int] = ()
     nonfinite: Sequence[int] = ()
     is_raw: bool = True
+    axis: str = "step"
+    """What `steps` count: "step", or "seconds" since the run was made, of one that has no steps."""
 
     @property
     def is_empty(self) -> bool:

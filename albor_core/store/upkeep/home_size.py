@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from albor_core.run.errors import UsageError
 from albor_core.run.files.media_file import MEDIA
-from albor_core.run.rundir import RunDir
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values.lenient import finite_of, whole_of
+from albor_core.run.values.quantity import byte_size
 from albor_core.store.upkeep.remove import size_of
 
 CAP = "ALBOR_HOME_MAX"
 NEAR = 0.9  # of the cap: from there on it is told
+LOOK_S = 600.0
+_WAIT_S = 0.05  # a small home is known at once
+_LOOKED = "home-size.json"
 _UNITS = {"": 1, "b": 1, **{f"{unit}{i}b": 1024 ** (at + 1) if i else 1000 ** (at + 1)
                             for at, unit in enumerate("kmgt") for i in ("i", "")}}  # fmt: skip
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([a-zA-Z]*)")
@@ -48,6 +58,73 @@ def cap() -> int | None:
     return int(size)
 
 
+def looked_at(home: Path) -> tuple[int, int] | None:
+    """What a home takes and what it may take, by a look of less than LOOK_S ago, or else one now,
+    which a large home takes seconds for; None without a cap. Raises UsageError.
+    """
+    most = cap()
+    if most is None:
+        return None
+    file, now = home / _LOOKED, time.time()
+    found = read_json(file) or {}
+    size, wall = whole_of(found.get("bytes")), finite_of(found.get("wall"))
+    if size is None or wall is None or not 0 <= now - wall < LOOK_S:
+        size = size_of(home.resolve())
+        with contextlib.suppress(OSError):  # a full disk, or a home that we may only read
+            write_json(file, {"bytes": size, "wall": now})
+    return size, most
+
+
+def nearly_full(home: Path) -> str:
+    """What to say of a home that comes near the size that its owner gave it; "" of any other."""
+    try:
+        found = looked_at(home)
+    except UsageError as error:
+        return error.message
+    if found is None or found[0] <= NEAR * found[1]:
+        return ""
+    return f"{byte_size(found[0])} of the {byte_size(found[1])} of {CAP} are taken"
+
+
+def tell_if_nearly_full(home: Path, tell: Callable[[str], object]) -> None:
+    """Say it where it is so: at once of a home that was looked at lately, or is small, else when a
+    thread of its own has looked.
+    """
+
+    def look() -> None:
+        if words := nearly_full(home):
+            tell(f"{home}: {words}; albor doctor --disk says by what")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_WAIT_S)
+
+
+class HomeLook:
+    """As `nearly_full`, again each LOOK_S, in a thread: a large home takes seconds."""
+
+    def __init__(self, home: Path, *, wait_s: float = _WAIT_S) -> None:
+        """`words` waits for a look so long."""
+        self._home, self._wait_s, self._at = home, wait_s, -math.inf
+        self._said: str | None = None
+        self._thread: threading.Thread | None = None
+
+    def words(self) -> str | None:
+        """What is to be said; None before it is known."""
+        if not os.environ.get(CAP):
+            return ""
+        now = time.monotonic()
+        if now - self._at >= LOOK_S:
+            self._at = now
+            self._thread = threading.Thread(target=self._look, daemon=True)
+            self._thread.start()
+            self._thread.join(self._wait_s)
+        return self._said
+
+    def _look(self) -> None:
+        self._said = nearly_full(self._home)
+
+
 def measured(home: Path, runs: Iterable[RunDir]) -> HomeSize:
     """Look through a home and the folders of its runs."""
     parts = dict.fromkeys(("checkpoints", "media", "stores", "backups", "other of runs"), 0)
@@ -62,7 +139,7 @@ def measured(home: Path, runs: Iterable[RunDir]) -> HomeSize:
         parts["other of runs"] += whole - sum(its.values())
         if run.path.resolve().is_relative_to(home.resolve()):
             inside += whole
-    total = size_of(home)
+    total = size_of(home.resolve())
     own = sum(size_of(file) for file in home.glob("experiments.db*"))
     parts["stores"] += own
     parts["backups"] = size_of(home / "backups")

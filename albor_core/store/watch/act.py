@@ -39,13 +39,13 @@ def why_not(action: str, *, kind: str, has_guard: bool) -> str:
     return ""
 
 
-def ask_guard(run: RunDir, action: str, step: int) -> tuple[str, str]:
-    """Ask the guard, for a rollback to before `step`; the id of what was asked for, and why it
-    could not be. Never raises.
+def ask_guard(run: RunDir, action: str, step: int, rule: str) -> tuple[str, str]:
+    """Ask the guard for `rule`, for a rollback to before `step`; the id of what was asked for, and
+    why it could not be. Never raises.
     """
     argument = str(step) if action == "rollback" else ""
     try:
-        return send(run, _ORDERS[action], sender=ANDON, argument=argument), ""
+        return send(run, _ORDERS[action], sender=ANDON, argument=argument, by=rule), ""
     except (AlborError, OSError) as error:
         return "", str(error)
 

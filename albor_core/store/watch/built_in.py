@@ -78,13 +78,19 @@ class BuiltIn:
             self._gaps.append(wall - self._last)
         self._last = wall
         said = list(self._settle("silence", None))
-        for found in self._not_finite.take(step, values):
+        said += self.wait(wall)  # as who looks each second had it, also where all is read at once
+        for found in self._not_finite.take(step, values, wall):
             said += self._of_metric(found)
         return tuple(said)
 
+    def wait(self, wall: float) -> tuple[BuiltInTrouble, ...]:
+        """It is that late, and no more was logged than was taken."""
+        return tuple(one for found in self._not_finite.wait(wall) for one in self._of_metric(found))
+
     def finish(self) -> tuple[BuiltInTrouble, ...]:
-        """The run is over: what its last values say."""
-        return tuple(one for found in self._not_finite.end() for one in self._of_metric(found))
+        """The run is over: what its last values say. It is silent no more, and has ended."""
+        last = [one for found in self._not_finite.end() for one in self._of_metric(found)]
+        return (*last, *self._settle("silence", None))
 
     def _of_metric(self, found: Found) -> Iterator[BuiltInTrouble]:
         name = f"{RULE}{_word(found.key)}"

@@ -1,21 +1,26 @@
 """When NaN or Inf of a metric is told, whatever the metric is called. Pure.
 
     what it is                        after it was finite      while it never was
-    a loss by its name                the first                the first
-    what stands for the run           the first                EARLY in a row
-    a goal's metric                   the first                EARLY in a row
+    a loss, or a mean of errors       the first                the first (Inf of errors: EARLY)
+    what stands for the run, a goal's the first                EARLY in a row, AT_FIRST
+                                                               beside what is finite; at the end
     of episodes (a mean reward)       IN_A_ROW                 never: none has ended yet
-    of gradients                      IN_A_ROW                 AT_SCALING in a row
+    of gradients                      IN_A_ROW                 AT_FIRST in a row
+    of clocks and settings            IN_A_ROW                 never: not known yet
     one of a family (classes, layers) IN_A_ROW, of 3/4 of it   never: the class is absent
-    any other                         IN_A_ROW                 never: it is not measured
+    any other                         IN_A_ROW, or newest      never: it is not measured
+                                      for HELD_S
 
-"Stands for the run" is run/values/main_metrics.py on the names that were logged; the first HEADS
-of them, since others may be NaN by design now and then; while it never was finite, the very first
-and what is of validation. A loss scaler skips steps whose gradient is infinite, some at first and
-one now and then. A metric that came back from NaN is told only after
-more than twice the longest time that it stayed away, and what stands for the run likewise once that
-happened RETURNS times. At the end of a run a metric whose last value is not finite is told after
-one, unless it was so before. What was told is over after STEADY finite values in a row.
+"Stands for the run" is run/values/main_metrics.py on what was logged; the first HEADS of them,
+since others may be NaN by design now and then; while it never was finite, the very first and what
+is of validation. A loss scaler skips steps whose gradient is infinite, some at first and one now
+and then; a correlation has no value before there are samples enough. NaN of validation, or of the
+best until now, may fill a place in the first line, beside other figures, until there is one: such
+a metric counts as measured from two finite values in a row on, and never so it is told at the end.
+A metric that came back from NaN is told only after more than twice the longest time that it stayed
+away, and what stands for the run likewise once that happened RETURNS times, or where it began so.
+At the end of a run a metric whose last value is not finite is told after one, unless it was so
+before. What was told is over after STEADY finite values in a row.
 
 Steps that are late, rare or missing count for nothing: only values do. No more than MOST_TOLD
 metrics are told by name, the rest as one; names after the first MOST_NAMES are judged as losses
@@ -29,19 +34,27 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from albor_core.run.values.directions import direction, is_validation
+from albor_core.run.values.directions import direction, is_background, is_validation
 from albor_core.run.values.main_metrics import Logged, main_metrics
 
 RULE = "not-finite-"
 """How the rules begin of alerts that tell of NaN or Inf, one a metric."""
-IN_A_ROW, EARLY, AT_SCALING = 3, 3, 16
+IN_A_ROW, EARLY, AT_FIRST = 3, 3, 16
 STEADY, RETURNS, HEADS = 10, 2, 2
+HELD_S = 2.0
+"""How long the newest value of a side figure is not finite before that is told."""
 MOST_TOLD, MOST_NAMES = 64, 16384
 _FAMILY = 4  # so many of one kind are a family
 _KEEPS_GOOD = 1 << 20
-_EPISODES = re.compile(
-    r"(?:^|[^a-z])(?:ep|eps|episodes?|episodic|rollouts?|returns?|rew|rewards?|success)(?![a-z])"
+_ERRORS = re.compile(
+    r"(?:^|[^a-z])(?:[a-z]?nll|b?ce|x?entropy|ppl|perplexity|bp[bcd]|elbo|objective|residual"
+    r"|likelihood|errors?|err|n?r?mse|n?mae|msle|rmsle|huber|energy)(?![a-z])"
 )
+_EPISODES = re.compile(
+    r"(?:^|[^a-z])(?:ep|eps|episodes?|episodic|rollouts?|returns?|rew|rewards?(?!/)|success)"
+    r"(?![a-z])"
+)
+_BEST = re.compile(r"(?:^|[^a-z])(?:best|min|max|lowest|highest)(?![a-z])")
 
 
 class Found(NamedTuple):
@@ -56,33 +69,44 @@ class Found(NamedTuple):
 
 
 class _Seen:
-    """Of one metric: finite values since the last that was none, those that are none in a row, the
-    step of their first, the longest such row that ended, how many did, and whether it was told.
+    """Of one metric: its values; finite ones since the last that was none, those that are none in a
+    row, the step and the time of their first, the longest such row that ended, how many did,
+    whether it was told, and whether NaN may fill the place of what is not measured yet.
     """
 
-    __slots__ = ("bad", "came_back", "first", "good", "is_told", "longest", "value", "was_finite")
+    __slots__ = (
+        *("bad", "came_back", "count", "fills", "first", "good", "is_told", "longest", "since"),
+        *("value", "was_finite"),
+    )
 
-    def __init__(self) -> None:
-        self.good = self.bad = self.first = self.longest = self.came_back = 0
+    def __init__(self, *, fills: bool = False) -> None:
+        self.good = self.bad = self.first = self.longest = self.came_back = self.count = 0
         self.was_finite = self.is_told = False
-        self.value = math.nan
+        self.fills, self.value, self.since = fills, math.nan, 0.0
 
-    def least(self, again: int) -> int:
+    def least(self, early: int) -> int:
         """Values in a row that tell of what stands for the run."""
-        least = 1 if self.was_finite else EARLY
-        return max(least, again) if self.came_back >= RETURNS else least
+        least = 1 if self.was_finite else early
+        return max(least, self.again()) if self.came_back >= RETURNS else least
 
-    def take(self, value: float, step: int) -> None:
-        if math.isfinite(value):
-            if self.bad and self.was_finite:
-                self.came_back += 1
-                self.longest = max(self.longest, self.bad)
-            self.was_finite, self.bad = True, 0
-            self.good = min(self.good + 1, _KEEPS_GOOD)
+    def again(self) -> int:
+        """Values in a row that are more than it has come back from."""
+        return 2 * self.longest + 1 if self.came_back else 0
+
+    def take(self, value: float, step: int, wall: float) -> None:
+        self.count += 1
+        if not math.isfinite(value):
+            if not self.bad:
+                self.first, self.since = step, wall
+            self.good, self.bad, self.value = 0, self.bad + 1, value
             return
-        if not self.bad:
-            self.first = step
-        self.good, self.bad, self.value = 0, self.bad + 1, value
+        if self.bad and (self.was_finite or self.fills):
+            self.came_back += 1
+            self.longest = max(self.longest, self.bad)
+        self.was_finite, self.bad = True, 0
+        self.good = min(self.good + 1, _KEEPS_GOOD)
+        if self.fills and self.good > 1:  # it is measured as the others are
+            self.fills, self.came_back, self.longest = False, 0, 0
 
 
 class NotFinite:
@@ -91,65 +115,112 @@ class NotFinite:
     def __init__(self, chosen: Collection[str] = ()) -> None:
         self._chosen = frozenset(chosen)
         self._seen: dict[str, _Seen] = {}
-        self._heads: tuple[int, tuple[str, ...]] = (0, ())
+        self._held: set[str] = set()  # what time may tell of
+        self._lines = 0
+        self._has_finite = False  # any of its figures, but of clocks and settings
+        self._heads: tuple[tuple[int, int], tuple[str, ...]] = ((0, 0), ())
         self._families: tuple[int, dict[str, list[str]]] = (0, {})
 
     def choose(self, chosen: Collection[str]) -> None:
         """These have a goal or a pin, too."""
         self._chosen = self._chosen.union(chosen)
 
-    def take(self, step: int, values: Mapping[str, Any]) -> Iterator[Found]:
-        """Values that were logged together."""
-        doubtful = []
-        for key, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+    def take(self, step: int, values: Mapping[str, Any], wall: float = 0.0) -> Iterator[Found]:
+        """Values that were logged together, at a time."""
+        numbers = {
+            key: float(value)
+            for key, value in values.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        of_line = {key: self._known(key, is_beside=len(numbers) > 1) for key in numbers}
+        self._lines += 1
+        for key, seen in of_line.items():
+            seen.take(numbers[key], step, wall)
+            if seen.bad:
                 continue
-            seen = self._seen.get(key)
-            if seen is None:
-                seen = _Seen()
-                if len(self._seen) < MOST_NAMES:
-                    self._seen[key] = seen
-            seen.take(float(value), step)
-            if seen.bad and not seen.is_told:
-                doubtful.append((key, seen))
-            elif seen.is_told and seen.good >= STEADY:
+            self._has_finite = self._has_finite or not is_background(key)
+            self._held.discard(key)
+            if seen.is_told and seen.good >= STEADY:
                 seen.is_told = False
-                yield Found(key, float(value), step, is_over=True)
-        for key, seen in doubtful:  # when all of a line are known: families are judged together
+                yield Found(key, numbers[key], step, is_over=True)
+        for key, seen in of_line.items():  # when all are known: families are judged together
+            if not seen.bad or seen.is_told:
+                continue
             if self._is_trouble(key, seen):
-                seen.is_told = True
-                yield Found(key, seen.value, seen.first)
+                yield self._told(key, seen)
+            elif self._may_be_held(key, seen):
+                self._held.add(key)
+
+    def _known(self, key: str, *, is_beside: bool) -> _Seen:
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = _Seen(fills=is_beside and not self._lines and _may_fill(key))
+            if len(self._seen) < MOST_NAMES:
+                self._seen[key] = seen
+        return seen
+
+    def wait(self, wall: float) -> Iterator[Found]:
+        """It is that late, and nothing more was logged: side figures that stay as they are."""
+        for key in [one for one in self._held if wall - self._seen[one].since >= HELD_S]:
+            if key in self._seen:
+                yield self._told(key, self._seen[key])
 
     def end(self) -> Iterator[Found]:
         """The run is over: those that ended so, though not for long enough until now."""
         for key, seen in self._seen.items():
-            is_new = seen.bad and seen.was_finite and not seen.is_told and not seen.came_back
-            if is_new and not (_is_of_gradients(key) or _is_of_episodes(key) or self._kin(key)):
-                seen.is_told = True
-                yield Found(key, seen.value, seen.first)
+            is_new = seen.bad and not seen.is_told and not seen.came_back
+            if not is_new or _may_be_none(key) or self._kin(key):
+                continue
+            never = not seen.was_finite and (_is_error(key) or self._stands(key, seen))
+            if never or (seen.was_finite and not seen.fills):
+                yield self._told(key, seen)
+
+    def _told(self, key: str, seen: _Seen) -> Found:
+        self._held.discard(key)
+        seen.is_told = True
+        return Found(key, seen.value, seen.first)
 
     def _is_trouble(self, key: str, seen: _Seen) -> bool:
-        kin = self._kin(key)
+        kin, again = self._kin(key), seen.again()
+        if seen.fills:
+            return bool(again) and seen.bad >= again
         if is_loss(key) and not _has_number(kin, key):
             return True
-        again = 2 * seen.longest + 1 if seen.came_back else 0
         if _is_of_gradients(key):
-            return seen.bad >= max(IN_A_ROW if seen.was_finite else AT_SCALING, again)
-        heads = () if kin else self._first()
-        if not seen.was_finite and not is_validation(key):
-            heads = heads[:1]
-        if (key in self._chosen or key in heads) and not _is_of_episodes(key):
-            return seen.bad >= seen.least(again)
+            return seen.bad >= max(IN_A_ROW if seen.was_finite else AT_FIRST, again)
+        if not kin and (least := self._least(key, seen)):
+            return seen.bad >= least
         if not seen.was_finite or seen.bad < max(IN_A_ROW, again):
             return False
         return 4 * sum(self._seen[one].bad > 0 for one in kin) >= 3 * len(kin)
 
+    def _least(self, key: str, seen: _Seen) -> int:
+        """Values in a row that tell of it, because of what it is; 0: it is a side figure."""
+        if _is_of_episodes(key):
+            return 0
+        if _is_error(key) and math.isnan(seen.value) and not seen.came_back:
+            return 1
+        if self._stands(key, seen):
+            return seen.least(AT_FIRST if self._has_finite else EARLY)
+        return 0
+
+    def _may_be_held(self, key: str, seen: _Seen) -> bool:
+        is_side = seen.was_finite and not (seen.fills or seen.came_back or self._kin(key))
+        return is_side and key in self._seen and not _may_be_none(key)
+
+    def _stands(self, key: str, seen: _Seen) -> bool:
+        heads = self._first()
+        if not seen.was_finite and not is_validation(key):
+            heads = heads[:1]
+        return key in self._chosen or key in heads
+
     def _first(self) -> tuple[str, ...]:
-        """What stands for the run, by the names until now."""
-        if self._heads[0] != len(self._seen):
-            logged = [Logged(name) for name in self._seen]
+        """What stands for the run, by what was logged until now."""
+        at = len(self._seen), self._lines.bit_length()
+        if self._heads[0] != at:
+            logged = [Logged(name, points=one.count) for name, one in self._seen.items()]
             mains = main_metrics(logged, most=HEADS)
-            self._heads = (len(logged), tuple(one.name for one in mains))
+            self._heads = (at, tuple(one.name for one in mains))
         return self._heads[1]
 
     def _kin(self, key: str) -> list[str]:
@@ -166,10 +237,13 @@ class NotFinite:
     def to_json(self) -> dict[str, Any]:
         """Metrics of which more than that they were always finite is known, each by its figures."""
         return {
+            "lines": self._lines,
+            "has_finite": self._has_finite,
+            "held": sorted(self._held),
             "fine": [key for key, one in self._seen.items() if _is_plain(one)],
             "seen": {
                 key: [int(was) if isinstance(was := getattr(one, name), bool) else was
-                      for name in _KEPT] + [repr(one.value)]
+                      for name in _KEPT] + [one.since, repr(one.value)]
                 for key, one in self._seen.items()
                 if not _is_plain(one)
             },
@@ -177,22 +251,24 @@ class NotFinite:
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """What `to_json` gave. Raises TypeError, ValueError or KeyError for anything else."""
+        self._lines, self._has_finite = int(saved["lines"]), bool(saved["has_finite"])
         for key in saved["fine"]:
             one = self._seen[str(key)] = _Seen()
-            one.take(0.0, 0)
-        for key, (*kept, value) in saved["seen"].items():
+            one.take(0.0, 0, 0.0)
+        for key, (*kept, since, value) in saved["seen"].items():
             one = self._seen[str(key)] = _Seen()
             for name, number in zip(_KEPT, kept, strict=True):
                 setattr(one, name, bool(number) if name in _FLAGS else int(number))
-            one.value = float(value)
+            one.since, one.value = float(since), float(value)
+        self._held = {str(key) for key in saved["held"] if key in self._seen}
 
 
-_KEPT = ("good", "bad", "first", "longest", "came_back", "was_finite", "is_told")
-_FLAGS = ("was_finite", "is_told")
+_KEPT = ("good", "bad", "count", "first", "longest", "came_back", "was_finite", "is_told", "fills")
+_FLAGS = ("was_finite", "is_told", "fills")
 
 
 def _is_plain(one: _Seen) -> bool:
-    return one.was_finite and not (one.bad or one.came_back or one.is_told)
+    return one.was_finite and not (one.bad or one.came_back or one.is_told or one.fills)
 
 
 def is_loss(key: str) -> bool:
@@ -200,7 +276,23 @@ def is_loss(key: str) -> bool:
     return "loss" in key.rpartition("/")[2].lower()
 
 
+def _is_error(key: str) -> bool:
+    """Whether it is a loss, or by its name a mean that has a value wherever there are data."""
+    return is_loss(key) or _ERRORS.search(key.rpartition("/")[2].lower()) is not None
+
+
+def _may_be_none(key: str) -> bool:
+    """Whether NaN or Inf may come now and then of what all is well with."""
+    return _is_of_gradients(key) or _is_of_episodes(key) or is_background(key)
+
+
+def _may_fill(key: str) -> bool:
+    return is_validation(key) or _BEST.search(key.lower()) is not None
+
+
 def _is_of_gradients(key: str) -> bool:
+    if "penalty" in key.lower():
+        return False  # a loss
     return "grad" in key.lower() or "loss_scale" in key.lower()
 
 

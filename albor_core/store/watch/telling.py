@@ -132,7 +132,8 @@ class Telling:
     def _order(self, alert: Alert, alert_id: str, has_guard: bool) -> None:
         why, command = why_not(alert.action, kind=self._kind, has_guard=has_guard), ""
         if not why:
-            command, why = ask_guard(self._run, alert.action, alert.step)
+            rule = f"{'budget' if alert.kind == 'budget' else 'alert rule'} {alert.rule}"
+            command, why = ask_guard(self._run, alert.action, alert.step, rule)
         detail = why or f"asked the guard: {command}"
         self._note_act(alert.rule, alert.action, alert.step, alert_id, done=not why, detail=detail)
 

@@ -41,6 +41,7 @@ from albor_core.run.liveness import Liveness
 from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.state import read_state
+from albor_core.run.values.directions import is_validation
 from albor_core.run.values.lenient import finite_of, real, whole_of
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 from albor_core.store.watch.chosen_metrics import ChosenMetrics
@@ -145,8 +146,7 @@ class Watcher:
         try:
             while self._read_lines():
                 pass
-            if self._kind != "train":
-                self._tell_troubles(self._built_in.finish(), time.time())
+            self._tell_troubles(self._built_in.finish(), time.time())
             self._telling.finish()
             self._telling.send_news()
             self._telling.close(LAST_ALERTS_S)
@@ -171,6 +171,8 @@ class Watcher:
             self._stamp = stamp
             self._take_rules(wall)
         more = self._read_lines()
+        if not more:
+            self._tell_troubles(self._built_in.wait(wall), wall)
         if living.is_alive and now >= self._clock_at:
             self._clock_at = now + MACHINE_S
             self._take_clock(wall, now, living)
@@ -250,9 +252,10 @@ class Watcher:
         self._budgets.take_step(values)
         self._tell_all(self._engine.take_step(step, values, wall), wall)
         of_health = self._health.take_step(step, values, wall)
-        if self._kind == "train":
-            return  # its loop has said it, and counts what is not finite
-        self._tell_all(of_health, wall)
+        if self._kind == "train":  # its loop has said it, and skips steps that are not finite
+            values = {key: value for key, value in values.items() if is_validation(key)}
+        else:
+            self._tell_all(of_health, wall)
         self._built_in.choose(self._chosen.look())
         self._tell_troubles(self._built_in.take_step(values, wall, step), wall)
 

@@ -15,7 +15,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from albor_core.track.console.console import Console, create_log, flush_python
+from albor_core.track.console.console import MARKS_BYTES, Console, create_log, flush_python
 from albor_core.track.console.notebook import NotebookOutput, notebook_streams
 from albor_core.track.console.stream import (
     Stream,
@@ -25,7 +25,6 @@ from albor_core.track.console.stream import (
     places,
 )
 
-_MARKS_BYTES = 4096
 _OFF = ("0", "no", "off", "false")
 
 
@@ -35,23 +34,34 @@ class Recording:
     def __init__(self, console: Console, key: int, log: Path) -> None:
         self._console, self._key, self._log = console, key, log
 
-    def end(self, error: BaseException | None = None) -> None:
+    def settle(self) -> tuple[int, str]:
+        """How many of the bytes that were printed so far the log lacks, and why."""
+        with _turn:
+            return self._console.settle(self._key)
+
+    def end(self, error: BaseException | None = None) -> tuple[int, str]:
         """Wait, for a bounded time, until all that was printed is in the log and was shown. With
-        the last run the program has its own descriptors back.
+        the last run the program has its own descriptors back. Returns how many bytes the log lacks,
+        and why.
 
         Python prints the traceback of an error that leaves a `with` block only after it: the log
         has it first.
         """
         with _turn:
-            self._console.forget(self._key)
+            lost, why = self._console.forget(self._key)
         if error is None or isinstance(error, SystemExit) or error is _printed():
-            return
+            return lost, why
         lines = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
-        with suppress(OSError), self._log.open("a+b", buffering=0) as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 2 * len(lines)))
-            tail = log.read()
-            if lines not in tail:  # the program may have printed it by itself
-                log.write(lines if tail.endswith(b"\n") or not tail else b"\n" + lines)
+        try:
+            with self._log.open("a+b", buffering=0) as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 2 * len(lines)))
+                tail = log.read()
+                if lines not in tail:  # the program may have printed it by itself
+                    lines = lines if tail.endswith(b"\n") or not tail else b"\n" + lines
+                    lost += len(lines) - (log.write(lines) or 0)
+        except OSError as failed:
+            lost, why = lost + len(lines), failed.strerror or why
+        return lost, why
 
 
 def capture(log: Path) -> Recording | None:
@@ -104,7 +114,7 @@ def _begin(log: Path) -> Console | None:
             return None
         create_log(log)
         marks = above_standard(os.memfd_create("albor-console"))
-        os.ftruncate(marks, _MARKS_BYTES)
+        os.ftruncate(marks, MARKS_BYTES)
         console = Console(made, marks, log)
         console.start()
         for stream, writer in zip(made, writers, strict=True):

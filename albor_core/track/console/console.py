@@ -23,6 +23,8 @@ from albor_core.track.console.pump_process import PumpProcess
 from albor_core.track.console.stream import Stream, above_standard, ready, relay
 
 _LOOK_S = 0.25
+MARKS_BYTES = 4096
+_MOMENT_S = 1.0
 _PATIENCE_S = 5.0  # at the end, without a byte passed on
 _LONGEST_S = 60.0
 _MOST_STARTS, _PER_S = 6, 60.0
@@ -71,11 +73,19 @@ class Console:
             self._flush(with_logs=True)
             return self._keys
 
-    def forget(self, key: int) -> None:
-        """The run is over; with the last one the console is."""
+    def settle(self, key: int) -> tuple[int, str]:
+        """`loss`, once what was printed so far is passed on: waits a moment for that."""
+        with self._turn:
+            if key in self._logs and not self.is_over:
+                flush_python()
+                self._flush(patience_s=_MOMENT_S)
+            return self.loss(key)
+
+    def forget(self, key: int) -> tuple[int, str]:
+        """The run is over; with the last one the console is. Returns its `loss`."""
         with self._turn:
             if key not in self._logs or self.is_over:
-                return
+                return self.loss(key)
             flush_python()
             is_last = len(self._logs) == 1
             if is_last:
@@ -86,14 +96,29 @@ class Console:
             self._flush()
             if is_last and self._pump is None:  # the program may end next, and our thread with it
                 self._passed_on.wait(_LONGEST_S)
+            found = self.loss(key)
             del self._logs[key]
             if not is_last:
                 self._flush(with_logs=True)
             elif not self.is_over:  # it may have ended with its streams meanwhile
                 self.is_over = True
                 os.write(self._wake_in, b".")
+            return found
 
-    def _flush(self, *, with_logs: bool = False) -> None:
+    def loss(self, key: int) -> tuple[int, str]:
+        """How many of the bytes that were printed the log of `key` lacks, and why."""
+        from albor_core.track.console.console_pump import (  # noqa: PLC0415  ctypes: 5 ms
+            loss_in,
+            why_lost,
+        )
+
+        if not self._fds:
+            return 0, ""
+        page = os.pread(self._marks, MARKS_BYTES, 0)
+        (lost, _, error), (missed, _, stuck) = loss_in(page, key), loss_in(page, 0)
+        return lost + missed, why_lost(error or stuck) if lost + missed else ""
+
+    def _flush(self, *, with_logs: bool = False, patience_s: float = _PATIENCE_S) -> None:
         """Have all that was printed passed on: waits while it moves."""
         if not with_logs and sum(stream.look() for stream in self._streams) == 0:
             return
@@ -108,7 +133,7 @@ class Console:
             pending = [stream.pending for stream in self._streams]
             now = time.monotonic()
             moved, before = (now, pending) if pending != before else (moved, before)
-            if now - moved > _PATIENCE_S or now - begun > _LONGEST_S:
+            if now - moved > patience_s or now - begun > _LONGEST_S:
                 return
 
     def _send(self, *, with_logs: bool) -> None:

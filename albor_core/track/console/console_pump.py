@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 BLOCK = 1 << 16  # a pipe's capacity
-_MARK = struct.Struct("=qqq")
+_MARK = struct.Struct("=4q")
+_LOSSES_AT, _LOSSES = 1024, 40
 _NONE = -1
 _TIMES_GAP_S = 1.0
 _NOTHING_MORE = (errno.EIO, errno.EBADF)  # a pty whose other side is closed reads as EIO
@@ -91,14 +92,40 @@ class Marks:
     def shown(self, stream: int) -> tuple[int, int, int]:
         return self._get(256 + 128 * stream)
 
-    def _set(self, at: int, values: tuple[int, int, int]) -> None:
+    def set_loss(self, key: int, lost: int, untold: int, error: int) -> None:
+        """How many bytes log `key` lacks, how many of them it does not say, and by which errno."""
+        self._set(_loss_at(key), (key, lost, untold), error)
+
+    def loss(self, key: int) -> tuple[int, int, int]:
+        return loss_in(self._page, key)
+
+    def _set(self, at: int, values: tuple[int, int, int], more: int = 0) -> None:
         other = 1 - self._page[at]
-        _MARK.pack_into(self._page, at + 8 + 32 * other, *values)
+        _MARK.pack_into(self._page, at + 8 + 32 * other, *values, more)
         self._page[at] = other
 
     def _get(self, at: int) -> tuple[int, int, int]:
-        one, two, three = _MARK.unpack_from(self._page, at + 8 + 32 * self._page[at])
-        return one, two, three
+        return _mark_at(self._page, at)[:3]
+
+
+def _loss_at(key: int) -> int:
+    return _LOSSES_AT + 72 * (key % _LOSSES)
+
+
+def _mark_at(page: bytes | mmap.mmap, at: int) -> tuple[int, int, int, int]:
+    one, two, three, four = _MARK.unpack_from(page, at + 8 + 32 * page[at])
+    return one, two, three, four
+
+
+def loss_in(page: bytes | mmap.mmap, key: int) -> tuple[int, int, int]:
+    """What `Marks.set_loss` last said of log `key`: also to the program, which has the page too."""
+    of, *loss = _mark_at(page, _loss_at(key))
+    lost, untold, error = loss if of == key else (0, 0, 0)
+    return lost, untold, error
+
+
+def why_lost(error: int) -> str:
+    return "it took nothing for seconds" if error == errno.ETIMEDOUT else os.strerror(error)
 
 
 class Log:
@@ -106,13 +133,13 @@ class Log:
     said in the log once there is room. Beside it `aNNNN.times`: byte and wall clock, each second.
     """
 
-    def __init__(self, key: int, path: str, limit: int, old: int) -> None:
-        self.key, self.path = key, path
+    def __init__(self, key: int, path: str, limit: int, old: int, marks: Marks) -> None:
+        self.key, self.path, self._marks = key, path, marks
         self._times = path.removesuffix(".log") + ".times"
         self._limit, self._old = limit, old
         self._fd = self._times_fd = _NONE
         self._due = 0.0
-        self._lost, self._why = 0, ""
+        self._lost, self._untold, self._error = marks.loss(key)  # of a predecessor too
         self.size = 0
         self._open()
 
@@ -122,7 +149,7 @@ class Log:
             self._fd = os.open(self.path, flags, 0o600)
             self.size = os.fstat(self._fd).st_size
         except OSError as error:
-            self._why = str(error.strerror)
+            self._error = error.errno or 0
         with suppress(OSError):
             self._times_fd = os.open(self._times, flags, 0o600)
 
@@ -142,22 +169,35 @@ class Log:
             self._open()
         if self.size >= self._limit:
             self._rotate()
-        if self._lost:
-            told = f"[albor: {self._lost:,} bytes were not recorded: {self._why}]\n".encode()
-            if self._put(told) == len(told):
-                self._lost = 0
+        self.tell_loss()
         if now >= self._due and self._times_fd != _NONE:
             self._due = now + _TIMES_GAP_S
             with suppress(OSError):
                 os.write(self._times_fd, b"%d %.3f\n" % (self.size, now))
 
+    def tell_loss(self) -> None:
+        """Say in the log what it lacks, if that is not said and there is room."""
+        if self._untold:
+            told = f"[albor: {self._untold:,} bytes were not recorded: {why_lost(self._error)}]\n"
+            if self._put(told.encode()) == len(told):
+                self._untold = 0
+                self._keep()
+
     def miss(self, count: int) -> None:
         """That so many bytes were not given to it, since it took none."""
-        self._lost, self._why = self._lost + count, "it took nothing for seconds"
+        self._error = errno.ETIMEDOUT
+        self._lose(count)
 
     def append(self, data: bytes) -> None:
-        written = self._put(data)
-        self._lost += len(data) - written
+        if rest := len(data) - self._put(data):
+            self._lose(rest)
+
+    def _lose(self, count: int) -> None:
+        self._lost, self._untold = self._lost + count, self._untold + count
+        self._keep()
+
+    def _keep(self) -> None:
+        self._marks.set_loss(self.key, self._lost, self._untold, self._error)
 
     def _put(self, data: bytes) -> int:
         done = 0
@@ -165,7 +205,8 @@ class Log:
             while done < len(data):
                 done += os.write(self._fd, data[done:])
         except OSError as error:  # also of a log that could not be opened
-            self._why = self._why if self._fd == _NONE else str(error.strerror)
+            if self._fd != _NONE:
+                self._error = error.errno or 0
         self.size += done
         return done
 
@@ -187,7 +228,7 @@ class Logs:
         self._marks = marks
         self._turn = threading.Lock()
         self._logs: list[Log] = []
-        self._missed = 0  # bytes, while there was none to write to
+        self._missed, _, _ = marks.loss(0)  # bytes, while there was none to write to
         self.set(spec["logs"])
 
     def set(self, wanted: list[tuple[int, str]]) -> None:
@@ -198,15 +239,24 @@ class Logs:
             for key in known.keys() - dict(wanted).keys():
                 known.pop(key).close()
             self._logs = [
-                known.get(key) or Log(key, path, self._limit, self._old)
+                known.get(key) or Log(key, path, self._limit, self._old, self._marks)
                 for key, path in sorted(wanted)
             ]
             if self._logs and self._missed:
                 for log in self._logs:
                     log.miss(self._missed)
                     log.prepare()
-                self._missed = 0
+                self._miss(-self._missed)
             self._marks.set_writing(False)
+
+    def _miss(self, count: int) -> None:
+        self._missed += count
+        self._marks.set_loss(0, self._missed, 0, errno.ETIMEDOUT)
+
+    def tell_losses(self) -> None:
+        """At the end, for a disk that has room again."""
+        for log in self._logs:
+            log.tell_loss()
 
     def write(self, stream: int, data: bytes) -> None:
         """Put a block into all logs; what a predecessor had put there of it is not put again."""
@@ -219,7 +269,8 @@ class Logs:
                     marks.set_log(0, 0, 0)
                 marks.set_writing(False)
                 return
-            self._missed += 0 if self._logs else len(data)
+            if not self._logs:
+                self._miss(len(data))
             for log in self._logs:
                 rest = data
                 if of == stream + 1 and log.key < key:
@@ -403,6 +454,7 @@ class Pump:
         self._tell(None)
         for thread in threads:
             thread.join()
+        self._logs.tell_losses()
 
     def _listen(self) -> None:
         """What the program wants: {"logs": ...} at once, {"flush": N} answered by flushed N."""

@@ -247,8 +247,14 @@ class MuonOptimizer(Optimizer):
     ) -> None:
         """`muon_lr`: peak rate of Muon where lr is AdamW's; None: the same."""
         hidden = hidden_matrices(model, groups)
-        others = {"without": frozenset(hidden), "groups": groups}
-        super().__init__(model, lr=lr, weight_decay=weight_decay, **others, **adamw)
+        super().__init__(
+            model,
+            lr=lr,
+            weight_decay=weight_decay,
+            without=frozenset(hidden),
+            groups=groups,
+            **adamw,
+        )
         self._muon_times = 1.0 if muon_lr is None else muon_lr / lr
         self.muon = Muon(hidden, momentum=momentum, weight_decay=weight_decay, beta2=beta2)
         device = next(iter(hidden.values())).device

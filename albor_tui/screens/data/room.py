@@ -254,7 +254,7 @@ class DataScreen(PollingScreen):
         listing = self.query_one("#list")
         listing.border_title = Content.assemble(
             ("data sets ", "bold $ink"),
-            (str(len(sets)), "$ink-muted"),
+            ("" if self._shelf is None else str(len(sets)), "$ink-muted"),
             (f"   {gone} gone", "$error") if gone else "",
             (f"   {broken} damaged", "$error") if broken else "",
         )
@@ -473,7 +473,7 @@ def _excuse(row: SetRow, found: DataSheet | CommandFailed | None) -> Content:
             lines.append(styled.text(found.hint, "$ink-muted"))
         return styled.rows(lines)
     if found is None:
-        return Content.styled("reading what it holds", "$ink-muted")
+        return styled.loading()
     return Content("")
 
 
@@ -487,7 +487,7 @@ def _why_not_verified(row: SetRow) -> str:
 
 def _nothing(shelf: DataShelf | None) -> Content:
     if shelf is None:
-        return Content.styled("looking for data sets", "$ink-muted")
+        return styled.loading()
     lines = [Content.styled("No data set is known here.", "bold $ink")]
     if shelf.problem:
         lines.append(styled.text(shelf.problem, "$warning"))

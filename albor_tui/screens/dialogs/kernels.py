@@ -93,7 +93,7 @@ class KernelsScreen(ModalScreen[None]):
         with Container(id="kernels") as dialog:
             dialog.border_title = Content(f"kernels of {self._called}")
             dialog.border_subtitle = Content("another op with the arrows, esc closes")
-            yield Static("reading what the run recorded", id="parity", markup=False)
+            yield Static(styled.loading(), id="parity", markup=False)
             yield OpList(id="ops")
             yield Static(id="one-op", markup=False)
 

@@ -62,7 +62,7 @@ class WeightsScreen(ModalScreen[None]):
             dialog.border_subtitle = Content("another tensor with the arrows, esc closes")
             yield HeatMap("root mean square, a row a part, a column a layer", id="by-layer")
             yield Histogram("", id="spread")
-            yield Static("reading the weights", id="one-tensor", markup=False)
+            yield Static(styled.loading(), id="one-tensor", markup=False)
 
     def on_mount(self) -> None:
         self._look()
@@ -86,6 +86,7 @@ class WeightsScreen(ModalScreen[None]):
         if message.problem or not message.tensors:
             words = message.problem or "no tensor here holds floats"
             self.query_one("#one-tensor", Static).update(styled.text(words, "$error"))
+            self.query_one(HeatMap).data, self.query_one(Histogram).data = _NO_MAP, _NO_SPREAD
             return
         self._tensors = message.tensors
         self.query_one(HeatMap).data = by_layer(self._tensors)
@@ -101,6 +102,9 @@ class WeightsScreen(ModalScreen[None]):
         spread.border_title = Content(clean(one["name"]))
         spread.data = histogram_of(one)
         self.query_one("#one-tensor", Static).update(styled.text(_words(one), "$ink-muted"))
+
+
+_NO_MAP, _NO_SPREAD = HeatData(empty=""), HistogramData(empty="")
 
 
 def by_layer(tensors: Sequence[Tensor]) -> HeatData:
@@ -122,7 +126,8 @@ def histogram_of(one: Tensor) -> HistogramData:
     low, high = one["edges"]
     width = (high - low) / len(one["counts"])
     edges = tuple(low + i * width for i in range(len(one["counts"]) + 1))
-    return HistogramData(edges, tuple(map(float, one["counts"])), one["nonfinite"])
+    counts = tuple(map(float, one["counts"]))
+    return HistogramData(edges, counts, one["nonfinite"], empty="nothing measured")
 
 
 def _words(one: Tensor) -> str:

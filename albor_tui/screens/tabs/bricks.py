@@ -84,7 +84,7 @@ class BricksPage(PacedPage):
         self._curves: dict[str, Series] = {}
         self._titled: tuple[object, ...] = ()
         self._about = ""
-        self._is_unfolded = self._has_rows = self._is_read = False
+        self._is_unfolded = self._has_rows = False
         self._traced: TracedBricks | None = None
 
     def compose(self) -> ComposeResult:
@@ -107,7 +107,7 @@ class BricksPage(PacedPage):
 
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, BricksFound)
-        self._curves, self._is_read = dict(answer.curves), True
+        self._curves = dict(answer.curves)
         self._traced = answer.traced or self._traced
         self._arrange()
         self._draw()
@@ -147,7 +147,8 @@ class BricksPage(PacedPage):
         is_empty = not rows
         if empty.display != is_empty or table.display == is_empty:
             empty.display, table.display = is_empty, not is_empty
-            empty.update(self._nothing())
+        if is_empty:
+            self.say_empty(empty, lambda: _nothing(self.view))
         if self._has_rows == is_empty:
             self._has_rows = not is_empty
             self.refresh_bindings()
@@ -164,11 +165,6 @@ class BricksPage(PacedPage):
             self._about = about.plain
             line.update(about)
         self._size_table()
-
-    def _nothing(self) -> Content:
-        if self.view.is_loading:
-            return styled.loading()
-        return _nothing(self.view)
 
     def _size_table(self) -> None:
         """As high as its rows; a zoomed one as high as the stylesheet says."""
@@ -187,7 +183,7 @@ class BricksPage(PacedPage):
         chart = self.query_one("#brick-chart", Chart)
         curve = self._curves.get(f"brick/{row.name}_ms")
         data = single_chart(self.view, curve, "second")
-        if not self._is_read:
+        if self.is_loading:
             data = replace(data, empty="loading")
         elif not self.view.is_active:
             data = replace(data, empty="no points were logged")

@@ -26,6 +26,7 @@ from albor_tui.look.naming import name_of
 from albor_tui.model.desk import LiveDesk, reference
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.tabs.page import Page
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.edit_line import EditLine
 from albor_tui.widgets.run.card_list import (
@@ -87,7 +88,7 @@ class CardPage(Page):
         with Container(id="card-body"):
             yield Container(self._made, id="card-made", classes="frame")
             yield Container(self._came, id="card-came", classes="frame")
-        yield Static("looking for its card", id="no-card", classes="empty", markup=False)
+        yield Static(id="no-card", classes="empty", markup=False)
         yield EditLine(id="card-edit")
 
     @property
@@ -123,6 +124,7 @@ class CardPage(Page):
         self.query_one("#card-body").display = card is not None
         self.query_one("#no-card").display = card is None
         if card is None:
+            self.say_empty(self.query_one("#no-card", Static), styled.loading)
             return
         beside = self.query_one("#card-came")
         is_beside = bool(came_of(card, MOST_CELLS)) and not self.screen.has_class("-narrow")

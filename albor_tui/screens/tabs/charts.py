@@ -61,6 +61,12 @@ class ChartsPage(PacedPage):
         self.query_one(ChartGrid).view = view
         super().show_view(view)
 
+    def metrics(self) -> tuple[str, ...]:
+        return self.query_one(ChartGrid).keys
+
+    def show_metric(self, name: str) -> None:
+        self.call_after_refresh(self.query_one(ChartGrid).go_to, name)
+
     def question_now(self) -> CurvesWanted:
         return replace(self._wanted, mark=(self.view.attempt, self.view.step))
 

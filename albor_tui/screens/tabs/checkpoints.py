@@ -82,7 +82,7 @@ class CheckpointsPage(Page):
         empty = self.query_one("#no-checkpoint", Static)
         empty.display = is_empty
         if is_empty:
-            empty.update(_nothing(self.view, shelf, is_known=self._shelf is not None))
+            self.say_empty(empty, lambda: _nothing(self.view, shelf))
             return
         good = sum(one.state in ("verified", "whole") for one in shelf.saved)
         bad = sum(one.state == "damaged" for one in shelf.saved)
@@ -152,9 +152,7 @@ def _about(one: SavedView, shelf: ShelfView, run_id: str) -> list[Content]:
     return [Content.assemble((f"{name:<8}", "$ink-muted"), value) for name, value in facts]
 
 
-def _nothing(view: RunView, shelf: ShelfView, *, is_known: bool) -> Content:
-    if not is_known or view.is_loading:
-        return styled.loading()
+def _nothing(view: RunView, shelf: ShelfView) -> Content:
     lines = [Content.styled(f"No checkpoint{yet(view)}.", "bold $ink")]
     if shelf.problem:
         lines = [styled.text(shelf.problem, "bold $warning")]

@@ -73,6 +73,10 @@ class ConfigPage(Page):
         self.ask(ConfigWanted())
         self._list().focus()
 
+    def show_view(self, view: RunView) -> None:
+        if self._config is not None and not (self._config.fields or self._config.lines):
+            self._arrange()  # what is said of a run without one depends on the run
+
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, ConfigView)
         self._config = answer
@@ -106,7 +110,7 @@ class ConfigPage(Page):
         empty.display = not has_any
         self.query_one("#config-body").display = has_any
         if not has_any:
-            empty.update(_nothing(self.view, config, is_known=self._config is not None))
+            self.say_empty(empty, lambda: _nothing(self.view, config))
         changed = sum(field.is_changed for field in config.fields)
         told = f"{glyphs.current.selected} {changed} not the default"
         fields.border_title = Content.assemble(
@@ -183,9 +187,7 @@ def _has_defaults(config: ConfigView) -> bool:
     return any(field.origin != "recorded" for field in config.fields)
 
 
-def _nothing(view: RunView, config: ConfigView, *, is_known: bool) -> Content:
-    if not is_known:
-        return Content.styled("looking for its config", "$ink-muted")
+def _nothing(view: RunView, config: ConfigView) -> Content:
     lines = [Content.styled("This run has no config.", "bold $ink")]
     if config.problem:
         lines.append(styled.text(config.problem, "$warning"))

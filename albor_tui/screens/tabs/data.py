@@ -184,7 +184,7 @@ class DataPage(Page):
         empty = self.query_one("#no-data", Static)
         empty.display = is_none
         if data is None or is_none:
-            empty.update(_nothing(data))
+            self.say_empty(empty, lambda: _nothing(data or RunData()))
             return
         for side in _SIDES:
             shown = self._shows_both or side == self._side
@@ -218,7 +218,7 @@ class DataPage(Page):
         if isinstance(self._sheet, CommandFailed):
             return _why(self._sheet, "read its sources")
         if self._is_being_read(data):
-            return Content.styled("reading its sources", "$ink-muted")
+            return styled.loading()
         is_bare = isinstance(self._sheet, DataSheet) and not self._sheet.sources
         return Content.styled("no source is recorded", "$warning") if is_bare else Content("")
 
@@ -300,9 +300,7 @@ class DataPage(Page):
             self.app.push_screen(DataScreen(self._data.data_set))
 
 
-def _nothing(data: RunData | None) -> Content:
-    if data is None:
-        return Content.styled("looking for its data", "$ink-muted")
+def _nothing(data: RunData) -> Content:
     lines = [
         Content.styled("No data is known.", "bold $ink"),
         styled.text(data.why_none, "$ink-muted"),

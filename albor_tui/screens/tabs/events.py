@@ -67,7 +67,7 @@ class EventsPage(Page):
     def show_view(self, view: RunView) -> None:
         table = self.query_one(AttemptTable)
         table.styles.height = 3 + min(max(1, len(view.attempts)), self._room_for_attempts)
-        table.show(view.attempts, is_active=view.is_active)
+        table.show(view.attempts, is_active=view.is_active, is_read=not view.is_loading)
         self._show_why_died()
         self._arrange()
 
@@ -139,14 +139,15 @@ class EventsPage(Page):
     def _title(self, events: tuple[EventRow, ...], shown: int) -> None:
         counts = Counter(map(kind_of, events))
         kinds = "   ".join(f"{kind} {counts[kind]}" for kind in KINDS[1:] if counts[kind])
-        mark = f"{self._kind} {shown} {kinds}"
+        count = str(shown) if shown or not self.is_loading else ""
+        mark = f"{self._kind} {count} {kinds}"
         if mark == self._titled:
             return
         self._titled = mark
         frame = self.query_one("#event-frame")
         frame.border_title = Content.assemble(
             ("events ", "bold $ink"),
-            (f"{self._kind} {shown}", "$accent" if self._kind != "all" else "$ink-muted"),
+            (f"{self._kind} {count}".rstrip(), "$accent" if self._kind != "all" else "$ink-muted"),
         )
         frame.border_subtitle = Content.styled(kinds, "$ink-muted")
 
@@ -179,7 +180,7 @@ class EventsPage(Page):
                 [Content.styled(words, "bold $ink"), Content.styled("f shows the next kind.",
                                                                     "$ink-muted")]
             )  # fmt: skip
-        if self._told is None or self.view.is_loading:
+        if self.is_loading:
             return styled.loading()
         lines = [Content.styled("Nothing has happened yet.", "bold $ink")]
         if self.view.status == "queued":

@@ -61,6 +61,9 @@ class LogsPage(Page):
         self.query_one(LogView).ask_again()
         self.query_one(LogView).focus()
 
+    def show_view(self, view: RunView) -> None:
+        self._show_empty(self.query_one(LogView).window.name is None)
+
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, LogWindow)
         self._show_empty(answer.name is None)
@@ -70,7 +73,7 @@ class LogsPage(Page):
         empty, log = self.query_one("#no-log", Static), self.query_one(LogView)
         empty.display, log.display = is_empty, not is_empty
         if is_empty:
-            empty.update(_nothing(self.view))
+            self.say_empty(empty, lambda: _nothing(self.view))
 
     @on(LogView.Needs)
     def want(self, message: LogView.Needs) -> None:
@@ -141,8 +144,6 @@ def records_output(view: RunView) -> bool:
 
 
 def _nothing(view: RunView) -> Content:
-    if view.is_loading:
-        return styled.loading()
     lines = [Content.styled(f"No output{yet(view, is_house=False)}.", "bold $ink")]
     if not records_output(view):
         lines = [Content.styled("No output is recorded.", "bold $ink")]

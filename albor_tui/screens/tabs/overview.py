@@ -130,6 +130,9 @@ class OverviewPage(Page):
             chart.is_painted for chart in self.query(Chart) if chart.display
         )
 
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(self.curves)
+
     def show_view(self, view: RunView) -> None:
         self._set_titles()
         for panel in self.query(RunPanel):

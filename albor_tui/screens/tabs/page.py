@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual import on
 from textual.containers import Container
+from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
@@ -74,6 +76,7 @@ class Page(ErrorBoundary, Container):
         super().__init__(id=f"page-{name}")
         self.view = view
         self.question: PageRequest | None = None
+        self._is_answered = False
         self._excuse = Static(classes="excuse", markup=False)
         self._excuse.display = False
         self._broken_by: type = NoneType
@@ -91,6 +94,25 @@ class Page(ErrorBoundary, Container):
 
     def show_answer(self, answer: object) -> None:
         """The answer to the page's question; one to a former question is not passed on."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether what the page lacks may still come: the run, or its first answer, is unread."""
+        return self.view.is_loading or not self._is_answered
+
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that the page knows of."""
+        return ()
+
+    def show_metric(self, name: str) -> None:
+        """Go to a metric, on a page that shows them."""
+
+    def say_empty(self, empty: Static, words: Callable[[], Content]) -> None:
+        """Say in `empty` why nothing is listed; `loading`, in a frame, while it may still come."""
+        is_loading = self.is_loading
+        empty.set_class(is_loading, "frame")
+        empty.border_title = Content.styled(str(self.id).removeprefix("page-"), "bold $ink")
+        empty.update(styled.loading() if is_loading else words())
 
     def key_word(self, action: str) -> str:
         """What the key bar calls an action of the page now; "" for what its binding says."""
@@ -146,6 +168,7 @@ class Page(ErrorBoundary, Container):
         if message.error is not None:
             raise message.error
         if message.question == self.question:
+            self._is_answered = True
             self.show_answer(message.answer)
             self._passed(Page.Answered)
             self.show_problem(message.problem)

@@ -127,6 +127,10 @@ class SamplesPage(Page):
         self._arrange()
         self.query_one(SampleList).focus()
 
+    def show_view(self, view: RunView) -> None:
+        if self._told is not None and not self._told.samples:
+            self._arrange()  # what is said of a run without any depends on the run
+
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, Told)
         had = self._told is not None and bool(self._told.samples)
@@ -141,7 +145,7 @@ class SamplesPage(Page):
         frame.display = self.query_one("#sample-text").display = bool(samples)
         empty.display = not samples
         if not samples:
-            empty.update(_nothing(self.view, self._told))
+            self.say_empty(empty, lambda: _nothing(self.view))
             return
         frame.border_title = Content.assemble(
             ("samples ", "bold $ink"), (f"{len(samples)}", "$ink-muted")
@@ -177,9 +181,7 @@ def _folded(text: str, width: int, tone: str) -> list[Content]:
     return found if text else []
 
 
-def _nothing(view: RunView, told: Told | None) -> Content:
-    if told is None or view.is_loading:
-        return styled.loading()
+def _nothing(view: RunView) -> Content:
     lines = [Content.styled("No samples.", "bold $ink")]
     if view.kind == "train":
         words = "To have some at each evaluation: --set 'training.sample_prompts=[\"def \"]'"

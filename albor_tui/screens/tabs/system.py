@@ -14,6 +14,7 @@ from albor_core.feed.view import RunView
 from albor_core.telemetry.sample import HostSample
 from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.run.gpu_table import gpu_marks
 from albor_tui.widgets.run.system_lines import logged_lines, system_lines
@@ -57,6 +58,7 @@ class SystemPage(PacedPage):
     def __init__(self, name: str, view: RunView) -> None:
         super().__init__(name, view)
         self._stored: dict[str, Sequence[float]] = {}
+        self._span: tuple[float, float] | None = None  # the first and the last step of those
         self._seen: dict[str, deque[float]] = {}
         self._newest: HostSample | None = None
 
@@ -77,6 +79,8 @@ class SystemPage(PacedPage):
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)
         self._stored = {key: curve.mean for key, curve in answer.curves.items()}
+        steps = [step for curve in answer.curves.values() for step in curve.steps]
+        self._span = (min(steps), max(steps)) if steps else None
         sheet = self.query_one(MachineSheet)
         if sheet.room:
             self.draw(sheet.room)
@@ -85,7 +89,9 @@ class SystemPage(PacedPage):
         """Show the machine in lines of `width` cells."""
         view, past = self.view, {**self._seen, **self._stored}
         marks = gpu_marks(view.gpu, self.troubles)
-        logged = logged_lines(self._stored, width) if view.system is None else []
+        logged = logged_lines(self._stored, width, self._span) if view.system is None else []
+        if self.is_loading and not (view.gpu and view.system):
+            logged = logged or [styled.loading()]
         lines = logged or system_lines(view.gpu, view.system, past, width, why_no_gpu(view), marks)
         self.query_one(MachineSheet).show(lines)
 
@@ -106,8 +112,6 @@ class SystemPage(PacedPage):
 
 def why_no_gpu(view: RunView) -> str:
     """Why there is no GPU to be seen, in words."""
-    if view.is_loading:
-        return "loading"
     device = view.device or "unknown"
     if device.startswith("cpu"):
         return "This run trains on the processor: training.device is cpu, or no GPU was found."

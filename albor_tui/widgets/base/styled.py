@@ -175,13 +175,13 @@ def rows(lines: list[Content]) -> Content:
 
 
 def ends(view: Any, width: int) -> Content:
-    """When a run ends, `in 26m05s`, or ended, `4d ago`; where that is too long for `width` cells
-    the `in` gives way, so that what stands alone is always time to come."""
+    """When a run ends, `in 26m05s`, or ended, `4d ago`; in few cells to the minute, `in 26m`."""
     if view.is_live and view.eta_s is not None:
-        left = quantity.duration(view.eta_s)
-        words = f"in {left}"
-        return Content.styled(words if len(words) <= width else left, "$ink")
-    if view.is_active or view.status in (LOADING, "queued", "unknown") or view.age_s is None:
+        words = f"in {quantity.duration(view.eta_s)}"
+        if len(words) > width:
+            words = f"in {quantity.age(view.eta_s)}"
+        return Content.styled(words, "$ink")
+    if view.is_active or view.status in (LOADING, "queued") or view.age_s is None:
         return Content.styled(glyphs.current.missing, "$ink-faint")
     # to the minute: ages in a list are looked at no more often
     words = f"{quantity.age(view.age_s) if view.age_s >= _MINUTE_S else '<1m'} ago"

@@ -33,7 +33,7 @@ class BarsData:
 
     bars: tuple[Bar, ...] = ()
     full: float | None = None
-    empty: str = "nothing measured yet"
+    empty: str = "loading"
 
 
 class Bars(Figure):

@@ -90,6 +90,12 @@ class ChartCanvas(CellWidget):
         return self.look.axis if self.look.axis in self.axes else "step"
 
     @property
+    def x_word(self) -> str:
+        """What the x axis counts: seconds, where a run has no steps for what is drawn."""
+        units = {trace.unit for trace in self.data.traces}
+        return "seconds" if self.axis == "step" and units == {"seconds"} else self.axis
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """The x axes that these data have."""
         known = {name for trace in self.data.traces for name in trace.rulers}

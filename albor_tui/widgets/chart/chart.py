@@ -13,6 +13,7 @@ from textual.message import Message
 
 from albor_tui.widgets.chart.canvas import ChartCanvas
 from albor_tui.widgets.chart.data import ChartData, Look
+from albor_tui.widgets.chart.reading import Extreme, extremes_in, place_of
 from albor_tui.widgets.chart.ticks import Range
 
 __all__ = ["Chart", "ChartData", "Look"]
@@ -20,6 +21,7 @@ __all__ = ["Chart", "ChartData", "Look"]
 ZOOM = 0.5
 WHEEL = 0.75
 PAN = 0.25  # of the window per key
+NARROWEST = 64.0  # steps of the window round an extreme
 
 
 class Chart(ChartCanvas, can_focus=True):
@@ -34,6 +36,13 @@ class Chart(ChartCanvas, can_focus=True):
         Binding("0", "whole", "Whole", show=False, tooltip="The whole run again"),
         Binding(
             "v", "cursor", "Cursor", show=False, tooltip="Cursor with exact values, on and off"
+        ),
+        Binding(
+            "e",
+            "extreme",
+            "Extreme",
+            show=False,
+            tooltip="Cursor to the next extreme, the farthest out first; 0 shows the whole again",
         ),
         Binding("y", "log", "Log", show=False, tooltip="Logarithmic y axis, and back"),
         Binding("X", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
@@ -51,6 +60,43 @@ class Chart(ChartCanvas, can_focus=True):
         look: Look
 
     _grabbed: tuple[int, Range] | None = None  # the column and window where dragging began
+    _extremes: tuple[Extreme, ...] = ()  # of the line as it was when somebody first asked
+    _extreme = -1  # which of them the cursor stands on
+    _seeks = False  # whether finer data will tell its step
+    brings_finer = False
+    """Whether a narrower window brings finer data."""
+
+    def watch_data(self, old: ChartData, new: ChartData) -> None:
+        super().watch_data(old, new)
+        if old.subject != new.subject:
+            self._extremes, self._extreme = (), -1
+        elif self._seeks and self.look.cursor is not None:
+            self._stand_on(self._extremes[self._extreme])
+
+    def action_extreme(self) -> None:
+        """The cursor to the next extreme, in a window in which its own step can be told."""
+        trace = self.ruled
+        if trace is not None and (not self._extremes or self.look.cursor is None):
+            self._extremes, self._extreme = extremes_in(trace), -1
+        if self._extremes:
+            self._extreme = (self._extreme + 1) % len(self._extremes)
+            self._stand_on(self._extremes[self._extreme])
+
+    def _stand_on(self, one: Extreme) -> None:
+        """On the point that has the value, as finely as the data tell it."""
+        trace = self.ruled
+        if trace is None:
+            return
+        first, last, is_told = place_of(trace, one)
+        look = replace(self.look, cursor=first, is_pinned=True)
+        self._seeks = self.brings_finer and not is_told
+        if self._seeks:
+            half, middle = max(NARROWEST, last - first + 1) / 2, (first + last) / 2
+            low, high = self.x_at(middle - half), self.x_at(middle + half)
+            look = replace(look, window=Range(low, high) if high > low else None)
+        elif look.window and not look.window.low <= self.x_at(first) <= look.window.high:
+            look = replace(look, window=None)
+        self.set_look(look)
 
     def has_grown(self, old: ChartData) -> None:
         """A window at the newest point follows it."""
@@ -81,6 +127,7 @@ class Chart(ChartCanvas, can_focus=True):
         self.set_look(replace(self.look, axis=axis, window=window))
 
     def action_whole(self) -> None:
+        self._extremes, self._extreme = (), -1
         self.set_look(replace(self.look, window=None))
 
     def action_zoom(self, direction: int) -> None:
@@ -103,6 +150,7 @@ class Chart(ChartCanvas, can_focus=True):
         return self.x_at(self.data.newest)
 
     def action_shift(self, direction: int) -> None:
+        self._seeks = False
         if self.look.cursor is not None:
             self._step_cursor(direction)
         else:

@@ -91,6 +91,7 @@ def trace(
         nonfinite=tuple(curve.nonfinite),
         is_noisy=is_noisy,
         rulers=along or {},
+        unit=curve.axis,
     )
 
 
@@ -114,13 +115,22 @@ def rulers(view: RunView, curves: Curves) -> dict[str, Ruler]:
 
 
 def extent(view: RunView, curves: Curves) -> tuple[float, float] | None:
-    """The first and last step of anything known of a run: its charts share this axis."""
-    known = [curve for curve in curves.values() if not curve.is_empty]
+    """The first and last step of anything known of a run: its charts share this axis. Seconds where
+    it has no steps.
+    """
+    every = [curve for curve in curves.values() if not curve.is_empty]
+    known = [curve for curve in every if curve.axis == "step"] or every
     if not known:
         return None
     first = min(curve.steps[0] for curve in known)
     last = max(curve.steps[-1] for curve in known)
     return first, max(last, float(view.step or 0)) if view.is_active else last
+
+
+def unit_of(curves: Curves) -> str:
+    """What the x of a run's charts counts."""
+    units = {curve.axis for curve in curves.values() if not curve.is_empty}
+    return "seconds" if units == {"seconds"} else "step"
 
 
 def marks(view: RunView, lr: Series | None = None) -> Iterator[Mark]:

@@ -35,7 +35,9 @@ class Trace:
     label: str = ""
     nonfinite: tuple[int, ...] = ()
     is_noisy: bool = False
+    letter: str = ""
     rulers: Mapping[str, Ruler] = field(default_factory=dict)
+    unit: str = "step"  # of `x`; seconds where a run has no steps
 
     def nearest(self, step: float) -> int | None:
         """The place of the point at `step` or next to it."""
@@ -87,7 +89,9 @@ class ChartData:
         return tuple(
             line
             if isinstance(line, Trace)
-            else Trace(line.tone, line.x, line.y, line.low, line.high, line.label)
+            else Trace(
+                *(line.tone, line.x, line.y, line.low, line.high, line.label), letter=line.letter
+            )
             for line in self.lines
         )
 

@@ -29,7 +29,7 @@ from albor_tui.look import glyphs
 from albor_tui.messages import PinAsked
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers
+from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers, unit_of
 from albor_tui.widgets.chart.data import ChartData, Look
 from albor_tui.widgets.chart.head import ChartHead, HeadFacts
 
@@ -77,11 +77,12 @@ class ChartGrid(Widget, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.wanted: ChartGrid.Wanted | None = None
         self._look = Look()
-        self._words = ""
+        self._words = self._sought = ""
         self._at = self._first = self._page = 0
         self._is_solo = False
         self._slots: list[Chart] = []
         self._extent: tuple[float, float] | None = None
+        self._unit = "step"  # of the extent
         self._rulers: dict[str, Ruler] = {}
 
     def compose(self) -> ComposeResult:
@@ -139,6 +140,8 @@ class ChartGrid(Widget, can_focus=True):
             if chosen in self.order and not self.pinned:
                 self._at = self.order.index(chosen)
             self._arrange()
+            if self._sought:
+                self.go_to(self._sought)
 
     def watch_is_read(self) -> None:
         self._fill()
@@ -170,7 +173,9 @@ class ChartGrid(Widget, can_focus=True):
             return
         found = extent(self.view, self.curves)
         if found is not None:
-            old = self._extent or found
+            is_first = self._extent is None or self._unit != unit_of(self.curves)
+            self._unit = unit_of(self.curves)
+            old = found if is_first or self._extent is None else self._extent
             self._extent = min(old[0], found[0]), max(old[1], found[1])
         for name, ruler in rulers(self.view, self.curves).items():
             known = self._rulers.get(name)
@@ -198,6 +203,8 @@ class ChartGrid(Widget, can_focus=True):
         missing = min(columns * rows, max(1, count)) - len(self._slots)
         if missing > 0:
             fresh = [Chart(classes="-keys") for _ in range(missing)]
+            for chart in fresh:
+                chart.brings_finer = True
             self._slots += fresh
             body.mount(*fresh)
         self._fill()
@@ -252,7 +259,7 @@ class ChartGrid(Widget, can_focus=True):
             found=len(order),
             total=len(self.keys) if self.is_read else None,
             words=self._words,
-            axis=self._slots[0].axis if self._slots else "step",
+            axis=self._slots[0].x_word if self._slots else "step",
             look=self._look,
             window=window,
         )
@@ -302,6 +309,14 @@ class ChartGrid(Widget, can_focus=True):
     def action_move(self, columns: int, rows: int) -> None:
         self._at = min(max(0, self._at + columns + rows * self._shape[0]), len(self.order) - 1)
         self._arrange()
+
+    def go_to(self, key: str) -> None:
+        """Choose the chart of a metric; where it is not known yet, once it is."""
+        self._words, self._sought = "", key
+        if key in self.order:
+            self._at, self._sought = self.order.index(key), ""
+            self._arrange()
+            self._choose(is_here=True)
 
     def action_page(self, pages: int) -> None:
         self._at = min(max(0, self._at + pages * self._capacity), max(0, len(self.order) - 1))

@@ -34,7 +34,7 @@ class HeatData:
     values: tuple[tuple[float | None, ...], ...] = ()
     low: float | None = None
     high: float | None = None
-    empty: str = "nothing measured yet"
+    empty: str = "loading"
 
 
 class HeatMap(Figure):

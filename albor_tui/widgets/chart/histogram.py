@@ -24,7 +24,7 @@ class HistogramData:
     nonfinite: int = 0
     is_log: bool = False
     is_doubling: bool = False
-    empty: str = "nothing measured yet"
+    empty: str = "loading"
 
 
 class Histogram(Figure):

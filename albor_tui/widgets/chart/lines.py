@@ -41,7 +41,7 @@ def project(traces: Sequence[Trace], look: Look, x: Range, columns: int) -> Draw
         width = bucket_steps(cut, columns * DOTS)
         packed = bucketed(cut, width)
         broken += _broken(packed, look, x)
-        raw = _placed(packed, look, x)
+        raw = replace(_placed(packed, look, x), letter=trace.letter)
         weight = look.weight
         if not trace.is_noisy or not weight:
             lines.append(raw)

@@ -22,6 +22,7 @@ _BLANK = frozenset(" \u2800")
 TOGETHER_S = 0.05  # the first of many charts waits no longer
 _asked: deque[tuple[PlotJob, Future[Canvas]]] = deque()
 _drawn: list[tuple[float, Callable[[], None]]] = []  # when, and who gives it back; one thread's
+LETTER_CELLS = 4  # of a chart for one letter, at the least
 FAINT = ("raw", "-faint")  # how the tones end that lie under another line
 
 
@@ -30,7 +31,8 @@ class PlotLine:
     """One series. `tone` names the stylesheet class that colours it.
 
     Values that are not finite break the line. `low` and `high`, where given, are the envelope of
-    each bucket: a spike inside a bucket is drawn although the mean hides it.
+    each bucket: a spike inside a bucket is drawn although the mean hides it. A `letter` stands on
+    the line, for a chart of more lines than there are colours.
     """
 
     tone: str
@@ -39,6 +41,7 @@ class PlotLine:
     label: str = ""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    letter: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,10 @@ def paint(job: PlotJob) -> Canvas:
     for line in job.lines:
         xs, ys, joined = _points(line, job.x)
         if xs:
-            marker = "braille" if not job.ascii else "." if line.tone.endswith(FAINT) else "*"
+            plain = line.letter or ("." if line.tone.endswith(FAINT) else "*")
+            marker = plain if job.ascii else "braille"
             _lay(cells, _draw(job, marker, xs, ys, joined), line.tone)
+    _lay_letters(cells, job)
     return tuple(_runs(row) for row in cells)
 
 
@@ -164,6 +169,24 @@ def _lay(cells: list[list[tuple[str, str]]], drawn: list[str], tone: str) -> Non
         for column, character in enumerate(text[: len(row)]):
             if character not in _BLANK:
                 row[column] = (character, tone)
+
+
+def _lay_letters(cells: list[list[tuple[str, str]]], job: PlotJob) -> None:
+    """Each letter on its line at every so many cells, no two of them in one column."""
+    lines = [line for line in job.lines if line.letter]
+    turns = max(1, job.width // (LETTER_CELLS * max(1, len(lines))))
+    for number, line in enumerate(lines):
+        known = [
+            (min(int((x - job.x.low) / job.x.span * job.width), job.width - 1), y)
+            for x, y in zip(line.x, line.y, strict=True)
+            if math.isfinite(y) and job.x.low <= x <= job.x.high
+        ]
+        for turn in range(turns if known else 0):
+            wanted = int((turn + (number + 0.5) / len(lines)) * job.width / turns)
+            column, y = min(known, key=lambda place: abs(place[0] - wanted))
+            share = (min(max(y, job.y.low), job.y.high) - job.y.low) / job.y.span
+            row = min(int((1 - share) * job.height), job.height - 1)
+            cells[row][column] = (line.letter, line.tone)
 
 
 def _runs(row: list[tuple[str, str]]) -> tuple[CellRun, ...]:

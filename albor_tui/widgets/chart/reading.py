@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from albor_tui.look import quantity
 from albor_tui.widgets.chart.data import Look, Mark, Trace
@@ -12,6 +13,71 @@ from albor_tui.widgets.chart.lines import DOTS, bucket_steps, bucketed, smoothed
 from albor_tui.widgets.chart.ticks import Range
 
 Piece = tuple[str, str]  # words, tone
+MOST_EXTREMES = 20
+_NEAR = 50  # of so many parts of a line one holds one extreme at the most
+_AROUND = 12  # points on either side that say what is usual at a place
+
+
+class Extreme(NamedTuple):
+    """Where a line lies far from what is usual around it: steps (one, or those of a bucket), and
+    the value."""
+
+    first: float
+    last: float
+    value: float
+
+
+def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
+    """The extremes of a line, the farthest out first; what is not finite is farther than any."""
+    count = len(trace.x)
+    far = [(*known, i) for i in range(count) if (known := _distance(trace, i)) is not None]
+    chosen: list[int] = []
+    found: list[Extreme] = []
+    apart = max(1, count // _NEAR)
+    for distance, value, i in sorted(far, key=lambda one: (-one[0], one[2])):
+        if len(found) == MOST_EXTREMES or distance == 0:
+            break
+        if all(abs(i - other) > apart for other in chosen):
+            chosen.append(i)
+            end = trace.x[i + 1] - 1 if trace.low and i + 1 < count else trace.x[i]
+            found.append(Extreme(trace.x[i], max(end, trace.x[i]), value))
+    return tuple(found)
+
+
+def _distance(trace: Trace, i: int) -> tuple[float, float] | None:
+    """How far a point lies from what is usual around it, and its value there; None: not known."""
+    near = trace.y[max(0, i - _AROUND) : i] + trace.y[i + 1 : i + 1 + _AROUND]
+    finite = sorted(y for y in near if math.isfinite(y))
+    if not finite:
+        return None
+    usual, ends = finite[len(finite) // 2], _ends(trace, i)
+    value = max(ends, key=lambda v: abs(v - usual) if v == v else math.inf)
+    return (math.inf if _is_odd(trace, i, value) else abs(value - usual)), value
+
+
+def _ends(trace: Trace, i: int) -> tuple[float, float]:
+    return (trace.low or trace.y)[i], (trace.high or trace.y)[i]
+
+
+def _is_odd(trace: Trace, i: int, value: float) -> bool:
+    return not math.isfinite(value) or bool(trace.nonfinite and trace.nonfinite[i])
+
+
+def place_of(trace: Trace, one: Extreme) -> tuple[float, float, bool]:
+    """First and last step of an extreme as finely as a line tells it, and whether that is exact."""
+    inside = [i for i, x in enumerate(trace.x) if one.first <= x <= one.last]
+    has_it = [
+        i
+        for i in inside
+        if one.value in (*_ends(trace, i), trace.y[i])
+        or (one.value != one.value and _is_odd(trace, i, trace.y[i]))
+    ]
+    at = next(iter(has_it or inside), None)
+    if at is None:  # it is not among the data of this window
+        return one.first, one.last, False
+    following = trace.x[at + 1] if at + 1 < len(trace.x) else trace.x[at] + 1
+    last = max(trace.x[at], following - 1)
+    return trace.x[at], last, not (trace.low and last > trace.x[at])
 
 
 def exact(value: float) -> str:
@@ -54,7 +120,7 @@ def _places(trace: Trace, look: Look) -> list[Piece]:
     assert look.cursor is not None
     i = trace.nearest(look.cursor)
     step = look.cursor if i is None else trace.x[i]
-    text = f"step {quantity.count(step)}"
+    text = f"{'second' if trace.unit == 'seconds' else 'step'} {quantity.count(step)}"
     if i is not None and trace.low and i + 1 < len(trace.x) and trace.x[i + 1] - step > 1:
         text += f"..{quantity.count(trace.x[i + 1] - 1)}"
     pieces: list[Piece] = [(text, "label")]

@@ -137,6 +137,8 @@ class BrickTable(LineList):
         limit = row.limit_ms / scale if row.limit_ms else None
         held = f"{row.pauses} @ {quantity.si(row.paused_at)}" if row.pauses else "no"
         share = quantity.percent(row.share) if is_of_step(row.name) else "apart"
+        tone_of_bar = "$error" if row.is_over else "$line-second"
+        drawn = styled.bar((row.last_ms or 0) / scale, bars, tone_of_bar, mark=limit)
         return Content.assemble(
             styled.fit(styled.text(row.name, "bold $ink"), names),
             (quantity.milliseconds(row.last_ms).rjust(9), tone),
@@ -145,12 +147,9 @@ class BrickTable(LineList):
             (share.rjust(7), "$ink"),
             (held.rjust(11), "$warning" if row.pauses else "$ink-faint"),
             "  ",
-            styled.bar(
-                (row.last_ms or 0) / scale,
-                bars,
-                "$error" if row.is_over else "$line-second",
-                mark=limit,
-            ),
+            drawn
+            if limit is not None
+            else " " * bars,  # against no budget there is nothing to draw
             "  " + _deviations(row, past) if past >= 8 else "",
         )
 

@@ -18,14 +18,14 @@ from albor_tui.widgets.base.panel import Panel
 
 now_wall = time.time  # replaced in tests
 
-KINDS = ("all", "alerts", "restarts", "rewinds", "checkpoints", "control", "life", "other")
+KINDS = ("all", "alerts", "restarts", "rewinds", "checkpoints", "control", "run", "other")
 _DETAIL_CHARS = 400
 _WIDE = 110  # cells of a line that has room for long names
 
 
 def kind_of(event: EventRow) -> str:
     """The filter that an event falls under. A restart is the start of a later attempt, so that
-    their number is that of the restarts; `life` has the other words of the run and its guard.
+    their number is that of the restarts; `run` has the other words of the run and its guard.
     """
     name, room = event.name, event.name.partition(".")[0]
     if room in ("andon", "jidoka"):
@@ -37,7 +37,7 @@ def kind_of(event: EventRow) -> str:
     if room == "checkpoint":
         return "checkpoints"
     if room in ("run", "guard"):
-        return "life"
+        return "run"
     return "control" if room in ("control", "config") else "other"
 
 
@@ -140,13 +140,17 @@ class AttemptTable(Panel):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._attempts: tuple[AttemptRow, ...] = ()
-        self._alive = False
+        self._alive = self._is_read = False
 
-    def show(self, attempts: tuple[AttemptRow, ...], *, is_active: bool) -> None:
-        self._attempts, self._alive = attempts, is_active
+    def show(
+        self, attempts: tuple[AttemptRow, ...], *, is_active: bool, is_read: bool = True
+    ) -> None:
+        self._attempts, self._alive, self._is_read = attempts, is_active, is_read
         self.changed()
 
     def draw(self, width: int, height: int) -> Content:
+        if not (self._attempts or self._is_read):
+            return styled.loading()
         if not self._attempts:
             told = "no attempt yet" if self._alive else "no attempt was recorded"
             return Content.styled(told, "$ink-muted")

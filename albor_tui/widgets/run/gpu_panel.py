@@ -24,7 +24,7 @@ class GpuPanel(Panel):
     HEADING = "machine"
     gpus: reactive[tuple[GpuSample, ...]] = reactive((), init=False, repaint=False)
     host: reactive[HostSample | None] = reactive(None, init=False, repaint=False)
-    why_none: reactive[str] = reactive("", init=False, repaint=False)
+    why_none: reactive[str] = reactive("loading", init=False, repaint=False)
     judged: reactive[tuple[AttentionItem, ...]] = reactive((), init=False, repaint=False)
     """What attention says of them."""
 

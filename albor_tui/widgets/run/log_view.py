@@ -18,6 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from albor_core.feed.archive.log_file import LogName, LogWindow
+from albor_core.run.status import LOADING
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import styled
@@ -244,7 +245,7 @@ class LogView(ErrorBoundary, SyncedScrollbar, ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width, row = self._room, y + round(self.scroll_y)
         if self.window.name is None:
-            return self._strip(Content("no output yet" if y == 0 else ""), "empty", width)
+            return self._strip(Content(LOADING if y == 0 else ""), "empty", width)
         if row == 0 or (row == self.window.total + 1 and self._edges[1]):
             return self._strip(self._edge(row > 0, width), "empty", width)
         index = row - 1 - self.window.top

@@ -65,6 +65,11 @@ class Head(RunPanel):
     """Who the run is, how far it is and when it will be done."""
 
     SHOWS_UNREAD = True
+    is_read: reactive[bool] = reactive(True, init=False, repaint=False)
+    """Whether the run was read, and is not only what a list knows of it."""
+
+    def watch_is_read(self) -> None:
+        self.changed()
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         left = Content.assemble(
@@ -76,14 +81,16 @@ class Head(RunPanel):
             left += styled.text(f"  {view.experiment}", "$ink-muted")
         if view.detail not in ("", view.phase):
             left += styled.text(f"  {view.detail}", "$ink-muted")
-        if view.is_loading:
-            return styled.fit(left, width)
+        if view.is_loading or (not self.is_read and view.age_s is None):
+            word = Content("") if view.is_loading else "  " + styled.loading()
+            return styled.fit(left + word, width)
         return styled.rows([styled.pair(left, self._times(view), width), _progress(view, width)])
 
     def _times(self, view: RunView) -> Content:
         parts: list[Content | tuple[str, str] | str] = []
         if view.is_live:
-            if view.eta_s is not None or view.max_steps or view.kind == "train":
+            has_end = view.max_steps and not view.is_past_end
+            if view.eta_s is not None or has_end or view.kind == "train":
                 parts += [("eta ", "$ink-muted"), (quantity.duration(view.eta_s), "bold $ink")]
             parts += [(f"  done {_finish(view)}", "$ink-muted")] if view.eta_s is not None else []
         elif view.age_s is not None:
@@ -133,6 +140,8 @@ def budget_words(view: RunView) -> list[Content]:
 
 def _progress(view: RunView, width: int) -> Content:
     of = f" / {quantity.count(view.max_steps)}" if view.max_steps else ""
+    if view.is_past_end:
+        of = f", past its {quantity.count(view.max_steps)}"
     has_end = view.progress is not None or view.kind == "train"
     share = f" {quantity.percent(view.progress, 1):>6}" if has_end else ""
     tail = Content.assemble(
@@ -549,6 +558,7 @@ class AlertBanner(RunPanel):
     def show(self, view: RunView, width: int, height: int) -> Content:
         opened = [a for a in ordered(view.alerts) if a.acked_by is None]
         words = opened[0].message or opened[0].rule if opened else view.last_alert
+        words = words or quantity.counted(view.alerts_open, "open alert")
         tone = styled.SEVERITY_TONE.get(opened[0].severity if opened else view.severity, "$warning")
         more = f"  +{view.alerts_open - 1}" if view.alerts_open > 1 else ""
         left = Content.assemble(

@@ -91,6 +91,7 @@ def _why(view: RunView) -> Content:
 
 def _step(view: RunView) -> Content:
     of = f" / {quantity.count(view.max_steps)}" if view.max_steps else ""
+    of = f", past its {quantity.count(view.max_steps)}" if view.is_past_end else of
     share = f"   {quantity.percent(view.progress, 1)}" if view.progress is not None else ""
     return Content.assemble(
         (quantity.count(view.step), "$ink"), (of, "$ink-muted"), (share, "$ink-muted")

@@ -19,7 +19,8 @@ _NAME, _NUMBERS = 9, 22
 _ROW = 90  # cells of a line of a GPU, beside which its past has room
 MOST_BLOCKS = 2  # more GPUs have one line each
 HOT_C, WARM_C = 88, 80
-_LOGGED_NAME = 12
+_LOGGED_NAME, _SCALE = 12, 22
+_STEADY = 0.01  # of a figure: a smaller change is none
 _LOGGED: Mapping[str, tuple[str, Callable[[float], str], float | None]] = {
     "util_percent": ("load", lambda v: f"{v:.0f} %", 100.0),
     "memory_bytes": ("memory", quantity.byte_size, None),
@@ -58,9 +59,9 @@ def system_lines(
     return lines + host_block(host, past, width)
 
 
-def logged_lines(past: Past, width: int) -> list[Content]:
-    """What the index process kept of a run whose program tells no figures: the newest of each, and
-    its past. () where nothing is kept."""
+def logged_lines(past: Past, width: int, span: tuple[float, float] | None = None) -> list[Content]:
+    """What the index process kept of a run whose program tells no figures: the newest of each, its
+    scale, and its past, over the steps of `span`. () where nothing is kept."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in sorted(past, key=_logged_order):
         whose, _, figure = key.partition("/")
@@ -76,10 +77,33 @@ def logged_lines(past: Past, width: int) -> list[Content]:
             head = Content.assemble(
                 (words.ljust(_LOGGED_NAME), "$ink-muted"), (show(past[key][-1]).rjust(10), "$ink")
             )
-            room = max(0, width - head.cell_length - 2)
-            lines.append(head + "  " + trace(past[key], min(room, 120), top))
+            room = max(0, width - head.cell_length - _SCALE - 4)
+            lines.append(head + "  " + _scaled(past[key], min(room, 120), show, top))
         lines.append(Content(""))
+    longest = max((len(past[key]) for found in groups.values() for _, key in found), default=0)
+    room = min(max(0, width - _LOGGED_NAME - 10 - _SCALE - 4), 120, longest)
+    if lines and span is not None and room >= 12:
+        ends = f"step {quantity.count(round(span[0]))}", f"{quantity.count(round(span[1]))}"
+        between = " " * max(1, room - len(ends[0]) - len(ends[1]))
+        place = " " * (_LOGGED_NAME + 10 + _SCALE + 4)
+        lines[-1] = Content.styled(f"{place}{ends[0]}{between}{ends[1]}", "$ink-muted")
+        return lines
     return lines[:-1]
+
+
+def _scaled(
+    values: Sequence[float], width: int, show: Callable[[float], str], top: float | None
+) -> Content:
+    """From what to what, and the values between: of 0 to `top` where that is known, else of the
+    lowest to the highest; a figure that did not move is a line at the ground."""
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = (0.0, top) if top else (min(finite, default=0.0), max(finite, default=0.0))
+    is_steady = high - low <= _STEADY * abs(high)
+    scale = "steady" if is_steady else f"{show(low)} to {show(high)}"
+    drawn = Content.styled(glyphs.current.spark[0] * min(len(finite), width), "$line-spark")
+    if not is_steady:
+        drawn = trace(values, width, high, low=low)
+    return Content.styled(scale.ljust(_SCALE), "$ink-faint") + "  " + drawn
 
 
 def _logged_order(key: str) -> tuple[bool, bool, int, str]:

@@ -91,6 +91,18 @@ def test_a_plan_names_every_problem_at_once_and_ends_with_one(room):
     assert tree_hash(room.folder) == before
 
 
+def test_an_import_tells_from_which_column_it_took_the_text_and_what_has_another(room):
+    lines = '{"content": "a"}\n{"text": "b"}\n{"text": "c"}\n'
+    (room.folder / "mixed.jsonl").write_text(lines)
+    (room.folder / "other.csv").write_text("body\nd\n")
+    told = room.quick("data", "import", "mixed.jsonl", "other.csv", "-o", "mixed", "--plan")
+    assert "mixed.jsonl: text taken from `content`" in told.out
+    assert "2 rows have `text` instead: --column text takes those" in told.out
+    assert "other.csv: text taken from `body`" in told.out
+    made = valid(room.quick("data", "import", "mixed.jsonl", "-o", "mixed", "--json"))
+    assert made["sources"][0]["elsewhere"] == {"text": 2}
+
+
 def test_an_import_of_rows_tells_what_it_left_out_and_where(room):
     (room.folder / "rows.jsonl").write_text('{"code": "a = 1"}\nnot json\n{"code": 7}\n')
     told = room.quick("data", "import", "rows.jsonl", "-o", "rows")

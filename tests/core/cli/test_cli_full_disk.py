@@ -8,10 +8,12 @@ a small disk without a free byte.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli_user import ALBOR, User, strict, wait_until
@@ -276,3 +278,22 @@ def test_a_store_that_a_full_disk_left_half_made_is_named_and_rebuilt(desk, runs
     assert desk.quick("db", "rebuild").code == 0
     assert desk.quick("db", "check").code == 0
     assert "step 1" in desk.quick("runs", "show", "one").out
+
+
+@pytest.mark.parametrize("disk, first", [
+    ({"f_bavail": 10}, "free some space in {home} (its disk is full)"),
+    ({"f_files": 9, "f_favail": 0}, "remove some files in {home} (its disk has no inode left)"),
+    ({"f_flag": os.ST_RDONLY}, "mount -o remount,rw (the file system of {home} is read-only)"),
+    ({}, ""),
+])  # fmt: skip
+def test_where_no_store_could_be_made_what_helps_is_said_before_the_rebuild(
+    desk, runs, monkeypatch, disk, first
+):
+    global_store().unlink()
+    known = {"f_bavail": 1 << 20, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": 0}
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**{**known, **disk}))
+    hint = "albor db rebuild"
+    hint = f"{first.format(home=desk.home)}, then: {hint}" if first else hint
+    for words in ("runs ls", "alerts ls", "db query PRAGMA", "runs diff one two"):
+        refused = desk.quick(*words.split(), "--json")
+        assert (refused.code, refused.error["hint"]) == (3, hint), words

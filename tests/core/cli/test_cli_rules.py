@@ -53,6 +53,51 @@ def test_a_test_of_a_runs_rules_says_which_were_not_tested(desk, run):
     assert desk.quick("alerts", "test", run.id, "loss > 3", "--json").code == 0
 
 
+@pytest.mark.parametrize(
+    ("conditions", "expected", "code", "why"),
+    [
+        (["loss > 99"], "none", 0, []),
+        (["loss > 3"], "none", 1, ["loss > 3: fired at step 200"]),
+        (["loss > 3", "loss > 99"], "none", 1, ["loss > 3: fired at step 200"]),
+        (["loss > 3"], "fires", 0, []),
+        (["loss > 3", "loss > 99"], "fires", 1, ["loss > 99: never fired in 2 values"]),
+        (["accuracy > 3"], "none", 1, ["accuracy > 3: no value to compare was found"]),
+        (["accuracy > 3"], "fires", 1, ["accuracy > 3: no value to compare was found"]),
+        (
+            ["val > 3"],
+            "none",
+            1,
+            ["val > 3: true from the start; it sleeps until it is false or step 100"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_script_is_told_by_the_exit_code_whether_rules_fire_as_expected(
+    desk, monkeypatch, conditions, expected, code, why
+):
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+    with track.start(name="long") as made:
+        made.log({"loss": 1.0, "val": 9.0}, step=1)
+        made.log({"loss": 30.0}, step=200)
+    assert desk.quick("db", "rebuild").code == 0
+    words = ("alerts", "test", made.dir.id, *conditions, "--expect", expected)
+    shown, done = desk.quick(*words), desk.quick(*words, "--json")
+    assert (shown.code, done.code) == (code, code)
+    document = validate(done.document)
+    assert (document["expect"], document["as_expected"]) == (expected, code == 0)
+    assert document["unexpected"] == why
+    assert [line for line in why if f"not as expected: {line}" not in shown.err] == []
+
+
+def test_no_rule_at_all_is_not_as_expected_and_a_damaged_one_stays_code_2(desk, run):
+    with track.start(name="bare") as bare:
+        bare.log({"loss": 1.0}, step=1)
+    assert desk.quick("db", "rebuild").code == 0
+    assert desk.quick("alerts", "test", bare.dir.id, "--expect", "none").code == 1
+    assert desk.quick("alerts", "test", bare.dir.id).code == 0
+    assert desk.quick("alerts", "test", run.id, "--expect", "fires").code == 2
+
+
 def test_a_rules_file_that_cannot_be_read_leaves_the_rules_of_the_config(desk, run):
     (albor_home() / "rules.yaml").write_text("rules: [")
     done = desk.quick("alerts", "rules", run.id, "--json")

@@ -66,7 +66,7 @@ def test_a_tracked_program_is_watched_whatever_becomes_of_its_index_process(desk
     assert [alert["id"] for alert in told(run)] == ["not-finite-train-loss@1.4"]
     with Reader(local_store(run)) as reader:
         assert [alert.id for alert in reader.alerts(run.id)] == ["not-finite-train-loss@1.4"]
-        assert reader.summary(run.id)["program/rss_bytes"].axis == "seconds"
+        assert reader.summary(run.id)["program/rss_bytes"].axis == "step"
     assert not is_watched(run, read_watch(run))
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from albor_core.config.hf_config import refusals
 from albor_core.config.json_schema import config_schema
 from albor_core.config.load import (
     Config,
@@ -438,8 +439,8 @@ def test_every_field_is_described_in_the_schema():
     sections = {"Config": schema, **schema["$defs"]}
     for name, section in sections.items():
         for field, body in section["properties"].items():
-            if field in ArchitectureConfig.ABSENT:
-                continue  # what may only be off: the section says so
+            if field in ArchitectureConfig.BIASES:
+                continue  # the section says which may be on
             described = body.get("description") or "$ref" in body  # a section has its own words
             assert described, f"{name}.{field} has no docstring"
 
@@ -490,11 +491,26 @@ def test_two_names_of_one_field_that_disagree_are_refused():
 
 
 @pytest.mark.parametrize("name", ["use_bias", "attention_bias", "mlp_bias"])
-def test_biases_may_be_off_and_are_refused_where_they_are_on(name):
-    assert parsed(f"model.architecture.{name}=false") == parsed()
-    found = problems(overrides=(f"model.architecture.{name}=true",))
-    assert len(found) == 1
-    assert f"model.architecture.{name}: must be false: this decoder has no biases" in found[0]
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3"])
+def test_biases_may_be_off_and_are_refused_where_they_are_on(name, family):
+    kind = f"model.architecture.model_type={family}"
+    assert parsed(kind, f"model.architecture.{name}=false") == parsed(kind)
+    (found,) = problems(overrides=(kind, f"model.architecture.{name}=true"))
+    assert f"model.architecture.{name}: must be false" in found
+    assert name == "mlp_bias" or "model_type: qwen2" in found
+
+
+def test_qwen2s_own_config_may_say_what_transformers_does_not_read_there():
+    assert not list(refusals({"model_type": "qwen2", "attention_bias": True}))
+    assert list(refusals({"model_type": "qwen3", "attention_bias": True}))
+
+
+@pytest.mark.parametrize("name", ["use_bias", "attention_bias"])
+def test_qwen2_has_the_biases_that_a_config_says_and_cannot_do_without(name):
+    qwen2 = "model.architecture.model_type=qwen2"
+    assert parsed(qwen2, f"model.architecture.{name}=true") == parsed(qwen2)
+    (found,) = problems(overrides=(qwen2, f"model.architecture.{name}=false"))
+    assert f"model.architecture.{name}: must be true: qwen2 has biases on q, k and v" in found
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tokenizers import (
     Tokenizer,
     decoders,
     models,
+    normalizers,
     pre_tokenizers,
     processors,
     trainers,
@@ -22,11 +23,15 @@ from albor_core.data.clean.token_lengths import token_counter
 from albor_core.data.pack.foreign_tokenizer import not_applied
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.data.pack.tokenizer_check import check_tokenizer
+from albor_core.data.pack.work.encode import _encoder
 from albor_core.data.pack.work.recipe import open_tokenizer
 from albor_core.model.generate.text_model import TextModel
 from albor_core.run.errors import DataError
 
-TEXTS = ("the quick brown fox jumps over the lazy dog " * 6, " a\n", "x", "")
+TEXTS = (
+    "the quick brown fox jumps over the lazy dog " * 6, " a\n", "x",
+    "a zebra , zebra\nzebras  ZEBRA", "na\u00efve \u2603 \U0001f600 \ufb01 e\u0301", "",
+)  # fmt: skip
 BEGIN, END = ("<s>", 0), ("</s>", 1)
 
 
@@ -103,7 +108,8 @@ def _without(file: Path) -> Tokenizer:
     document = json.loads(file.read_text())
     for section in ("truncation", "padding", "post_processor"):
         document[section] = None
-    document["model"]["dropout"] = None
+    if "dropout" in document["model"]:
+        document["model"]["dropout"] = None
     return Tokenizer.from_str(json.dumps(document))
 
 
@@ -116,18 +122,71 @@ def plain() -> str:
 def test_every_reader_of_a_tokenizer_gives_the_tokens_of_the_text_alone(plain, tmp_path, number):
     made = Tokenizer.from_str(plain)
     WAYS[number](made)
-    file = tmp_path / "tokenizer.json"
+    same_tokens(made, tmp_path / "tokenizer.json")
+
+
+def same_tokens(made: Tokenizer, file: Path) -> None:
+    """Whatever reads the file gives the tokens of the library without the settings."""
     file.write_text(made.to_str())
     right = _without(file)
     wanted = [right.encode(text, add_special_tokens=False).ids for text in TEXTS]
     loaded = load_tokenizer(file)
     assert [one.ids for one in loaded.encode_batch(list(TEXTS))] == wanted
     assert [loaded.encode(text).ids for text in TEXTS] == wanted
-    packer = open_tokenizer(file, "</s>").encoder
-    assert [one.ids for one in packer.encode_batch_fast(list(TEXTS))] == wanted
-    assert [*token_counter(file, load_tokenizer).count(TEXTS)] == [*map(len, wanted)]
     model = TextModel(None, loaded, None, frozenset())  # type: ignore[arg-type]
     assert [model.encode(text) for text in TEXTS if text] == wanted[:-1]
+    right.encode_special_tokens = True  # documents are data: a sentinel in them is plain text
+    data = [right.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    packer = _encoder(file, open_tokenizer(file, "</s>").sha256)
+    assert [one.ids for one in packer.encode_batch_fast(list(TEXTS))] == data
+    assert [*token_counter(file, load_tokenizer).count(TEXTS)] == [*map(len, data)]
+
+
+NORMALIZERS = [
+    normalizers.NFKC(),
+    normalizers.NFD(),
+    normalizers.Lowercase(),
+    normalizers.Strip(),
+    normalizers.Prepend("_"),
+    normalizers.Replace(" ", "_"),
+    normalizers.BertNormalizer(),
+    normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
+]
+WORDS = ["<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz", "the", "quick", "##x"]
+FALLBACK = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def _whole(model, before=None):
+    def make(_):
+        made = Tokenizer(model())
+        made.pre_tokenizer = before
+        made.add_special_tokens(["<s>", "</s>"])
+        return made
+
+    return make
+
+
+OTHERS = [
+    *(lambda made, one=one: setattr(made, "normalizer", one) for one in NORMALIZERS),
+    *(_added(single_word=one, special=two) for one in (True, False) for two in (True, False)),
+    _whole(lambda: models.WordLevel({w: n for n, w in enumerate(WORDS)}, unk_token="<unk>"),
+           pre_tokenizers.WhitespaceSplit()),
+    _whole(lambda: models.WordPiece({w: n for n, w in enumerate(WORDS)}, unk_token="<unk>"),
+           pre_tokenizers.BertPreTokenizer()),
+    _whole(lambda: models.Unigram([(w, -float(n)) for n, w in enumerate([*WORDS, *FALLBACK])],
+                                  unk_id=0, byte_fallback=True)),
+    _whole(lambda: models.BPE({w: n for n, w in enumerate([*WORDS, *FALLBACK])}, [],
+                              unk_token="<unk>", byte_fallback=True, fuse_unk=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(OTHERS)))
+@pytest.mark.parametrize("way", [CUTS[0], PADS[1], _post(TEMPLATES[2])], ids=["cut", "pad", "post"])
+def test_of_other_models_and_normalizers_too(plain, tmp_path, number, way):
+    made = Tokenizer.from_str(plain)
+    made = OTHERS[number](made) if number >= len(OTHERS) - 4 else (OTHERS[number](made), made)[1]
+    way(made)
+    same_tokens(made, tmp_path / "tokenizer.json")
 
 
 def test_dropped_merges_are_never_dropped_here(tmp_path):

@@ -75,8 +75,8 @@ def test_ids_come_before_text_and_columns_in_their_order(tmp_path):
     assert column(code=["x"], content=["y"]) == "content"
     assert column(code=["x"], text=["y"], content=["z"]) == "text"
     assert column(code=["x"]) == "code"
-    with pytest.raises(DataError, match=r"no column of ids or text .*it has body"):
-        column(body=["x"])
+    with pytest.raises(DataError, match=r"no column of ids or text .*it has prose"):
+        column(prose=["x"])
 
 
 def test_any_text_column_is_packed(tokenizer, home, tmp_path):

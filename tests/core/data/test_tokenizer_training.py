@@ -148,9 +148,9 @@ def test_plan_of_a_good_corpus_counts_it(corpus, tmp_path):
 
 
 def test_plan_names_the_columns_a_corpus_has_instead_of_text(tmp_path):
-    pq.write_table(pa.table({"content": ["x"]}), tmp_path / "c.parquet")
+    pq.write_table(pa.table({"prose": ["x"]}), tmp_path / "c.parquet")
     (problem,) = plan_tokenizer(tmp_path / "c.parquet", tmp_path, vocab_size=400).problems
-    assert "no column text (columns: content)" in problem.message
+    assert "no column text (columns: prose)" in problem.message
 
 
 def test_check_reports_strict_json_and_no_problem_for_a_good_tokenizer(corpus, tokenizer):
@@ -171,3 +171,36 @@ def test_check_finds_a_tokenizer_that_loses_text(tokenizer, tmp_path):
     report = check_tokenizer(tmp_path)
     assert "0123456789 1_000_000 0x1F 1e-5" in report["failed"]
     assert "round trip" in report["problems"][-1]
+
+
+def _corpus(path, *texts):
+    pq.write_table(pa.table({"text": list(texts)}), path)
+    return path
+
+
+def test_the_plan_tells_lines_bytes_and_different_characters(tmp_path):
+    one = _corpus(tmp_path / "a.parquet", "ab\ncd\n", "e")
+    two = _corpus(tmp_path / "b.parquet", "\u00e9a\nb")
+    plan = plan_tokenizer([one, two], tmp_path, vocab_size=400)
+    assert (plan.documents, plan.lines, plan.problems) == (3, 5, ())
+    assert (plan.sampled.bytes, plan.sampled.lines) == (12, 5)
+    assert (plan.sampled.unique_characters, plan.sampled.is_all) == (7, True)
+    assert plan_tokenizer([one, two], tmp_path, vocab_size=400, max_lines=4).lines == 4
+    (problem,) = plan_tokenizer([one, tmp_path / "no"], tmp_path, vocab_size=400).problems
+    assert "no such corpus" in problem.message
+
+
+def test_several_inputs_and_the_first_lines_give_the_tokenizer_of_that_text(tmp_path):
+    lines = [f"word{n % 7} number{n % 5} end\n" for n in range(60)]
+    one = _corpus(tmp_path / "a.parquet", "".join(lines[:25]))
+    two = _corpus(tmp_path / "b.parquet", "".join(lines[25:]))
+    both = _corpus(tmp_path / "c.parquet", "".join(lines[:25]), "".join(lines[25:]))
+    cut = _corpus(tmp_path / "d.parquet", "".join(lines[:25]), "".join(lines[25:40]))
+
+    def trained(name, given, **how):
+        return train_tokenizer(given, tmp_path / name, vocab_size=300, **how)
+
+    assert trained("1", [one, two]).sha256 == trained("2", both).sha256
+    short = trained("3", [one, two], max_lines=40)
+    assert (short.sha256, short.documents) == (trained("4", cut).sha256, 2)
+    assert trained("5", [one, two], max_lines=25).documents == 1

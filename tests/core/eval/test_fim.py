@@ -9,9 +9,10 @@ from eval_models import make_model, subject_of, write_jsonl
 from tokenizers import AddedToken, Tokenizer
 
 from albor_core.eval.kinds.documents import TextDocument
-from albor_core.eval.kinds.fim import FimSection, FimTask, cut_out, holes, sentinels
+from albor_core.eval.kinds.fim import FimSection, FimTask, cut_out, holes
 from albor_core.eval.target import open_target
 from albor_core.eval.task import ItemWriter
+from albor_core.model.generate.infill import sentinels
 from albor_core.run.errors import DataError
 
 TEXT = "".join(f"line_{n} = {n}\n" + ("\n" if n % 3 == 0 else "") for n in range(12))

@@ -143,7 +143,7 @@ def test_a_plan_counts_without_weights_and_names_what_is_wrong(folder, tmp_path,
         (['{"text": "a"}', "{broken"], r"t\.jsonl:2: is not JSON"),
         (['{"text": "a"}', "[1]"], r"t\.jsonl:2: is not a JSON object"),
         (['{"text": 1}'], r"t\.jsonl:1: 'text' is not text"),
-        (["", '{"body": "a"}'], r"t\.jsonl:2: no 'text' \(it has body\)"),
+        (["", '{"prose": "a"}'], r"t\.jsonl:2: no 'text' \(it has prose\)"),
     ],
 )
 def test_a_broken_line_is_named_by_file_and_line(folder, tmp_path, lines, where):

@@ -115,6 +115,9 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
         MachineView(),
     ),
     "a guard that never started it": ("failed", "error", ended("failed", attempt=None), ROOM),
+    "a folder taken away": (
+        "folder_gone", "critical", a_run(detail="its folder is gone, and process 7"), ROOM,
+    ),
     "no last words": ("lost", "error", ended("lost"), MachineView()),
     "silence beyond the limit": (
         "hung",
@@ -206,6 +209,12 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
         ended("stopped", signs={"lines_lost": 7}),
         ROOM,
     ),
+    "a log that lacks some of what was printed": (
+        "console_lost",
+        "warning",
+        ended("completed", console_bytes_lost=7),
+        ROOM,
+    ),
     "a rule that cannot be read": (
         "watching",
         "error",
@@ -220,6 +229,7 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
     "a fault of a GPU": ("gpu_xid", "error", a_run(), on_gpu("xid")),
     "a full disk": ("disk", "critical", a_run(), with_room(disk_free_bytes=GIB // 2)),
     "a nearly full disk": ("disk", "error", a_run(), with_room(disk_free_bytes=4 * GIB)),
+    "a home near its size": ("home", "warning", a_run(), MachineView(homes={"here": "9 of 10"})),
     "no memory": ("memory", "error", a_run(), with_room(memory_available_bytes=GIB)),
 }  # fmt: skip
 
@@ -609,3 +619,12 @@ def test_the_best_is_told_only_of_runs_that_can_be_compared() -> None:
         c = replace(a, id="c", name="c", loss=None, metrics=(metric,))
         d = replace(c, id="d", name="d", metrics=(metric._replace(last=0.2),))
         assert said(c, d) == "2 completed" + (f" (best {metric.name}: {best})" if best else "")
+
+
+def test_of_a_run_whose_folder_was_taken_away_its_process_is_told() -> None:
+    gone = a_run(detail="its folder is gone, and process 7 goes on without it", trainer_pid=7)
+    (item,) = derived(gone).items
+    assert "only kill 7 ends it" in item.cause
+    assert item.ack == f"albor attention ack {item.id}"
+    (item,) = derived(ended("lost", detail="its folder is gone, no end was recorded")).items
+    assert item.cause == "its folder was deleted or moved: how it ended was recorded nowhere else"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from albor_core.cli.attention import _lines
 from albor_core.feed.attention.evidence import LINES, evidence
 from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.attention.marks import (
@@ -26,6 +28,7 @@ from albor_core.feed.view import RunsView, RunView
 from albor_core.run.files.watch_file import Watch, write_watch
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
+from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, albor_home, create_run
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.reader import Reader
@@ -286,6 +289,30 @@ def test_runs_whose_files_were_not_read_yet_are_no_all_clear(run: RunDir) -> Non
     lost = view_of(run, status="lost", last_wall=time.time())
     found = feed.look(RunsView(rows=(lost, replace(lost, id="two")), version=1))
     assert not found.is_complete and not found.is_quiet
+
+
+def test_a_run_that_ended_a_moment_ago_is_no_all_clear_until_its_index_process_is_through(
+    run: RunDir,
+) -> None:
+    """Where nobody looked before, what ended within the minute is looked at once more."""
+    Journal(run.journal, attempt=1).metrics(1, {"val/mse": math.nan})
+    index_now(run)
+    now = time.time()
+    ended = view_of(run, status="completed", is_live=False, ended_wall=now)
+    old = view_of(run, status="completed", is_live=False, ended_wall=now - 3600.0)
+    feed = AttentionFeed(look_s=0.0)
+    assert AttentionFeed(look_s=0.0).look(RunsView(version=1, rows=(old,))).being_read == ()
+    assert feed.look(RunsView(version=1, rows=(ended,))).being_read == (run.id,)
+    lock = take_lock(run.index_lock)
+    for _ in range(2):
+        found = feed.look(RunsView(version=1, rows=(ended,)))
+        assert found.being_read == (run.id,) and not found.is_quiet
+        assert next(_lines(found, {}, everything=False)) == "nothing that could be read needs you"
+    os.close(lock)
+    assert feed.look(RunsView(version=1, rows=(ended,))).being_read == (
+        run.id,
+    )  # its list is older
+    assert feed.look(RunsView(version=1, rows=(ended,))).being_read == ()
 
 
 def test_an_ended_run_is_read_once_and_then_for_what_people_say(run: RunDir) -> None:

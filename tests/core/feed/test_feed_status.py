@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +13,10 @@ import time
 import pytest
 
 from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.store_follower import without_files
 from albor_core.feed.runs.status import Evidence, judge, run_status
+from albor_core.feed.view import RunView
+from albor_core.run import liveness as liveness_of_files
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import Liveness, boot_id
 from albor_core.run.rundir import create_run
@@ -313,3 +318,27 @@ def test_a_program_that_its_guard_stopped_by_a_signal_is_paused_and_never_stalle
         age_s=age_s,
     )
     assert judge(evidence).word == word
+
+
+def test_a_program_whose_folder_was_taken_away_is_at_work_until_it_ends(run, hold):
+    process = hold("t")
+    shutil.rmtree(run.path)
+    status = run_status(run)
+    assert (status.word, status.trainer_pid) == ("running", process.pid)
+    assert status.detail == (
+        f"its folder is gone, and process {process.pid} goes on without it: what it logs is lost"
+    )
+    row = RunView(id=run.id, name="n", path=str(run.path), status="loading")
+    assert without_files(row, run).status == "running"
+    process.communicate()
+    liveness_of_files._deleted = (-math.inf, {})
+    assert without_files(row, run).detail == "its folder is gone, no end was recorded"
+    assert run_status(run).word == "lost"
+    assert run_status(run, ended="completed").word == "completed"
+
+
+def test_a_folder_that_is_there_again_is_no_deleted_one(run, hold):
+    hold("t")
+    shutil.rmtree(run.path)
+    run.path.mkdir()
+    assert run_status(run).word != "running"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 
 from albor_core.andon.health.plateau import Trend
 from albor_core.feed.offers import ACTIONS, offer, subject_of_view
+from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.runs import watch
+from albor_core.feed.runs.state_word import shown_word
+from albor_core.feed.runs.status import run_status
 from albor_core.feed.runs.watch import RunsFeed
 from albor_core.feed.view import RunView
+from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
+from albor_core.run.rundir import create_run, read_json
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.filter import FilterError, parse_filter
 
@@ -60,3 +67,63 @@ def test_a_refused_status_is_answered_in_the_words_of_the_lists() -> None:
     with pytest.raises(FilterError, match="hung") as refused:
         parse_filter("status:nonsense")
     assert "stalled" not in str(refused.value)
+
+
+def test_the_machine_s_figures_come_after_the_program_s_own(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    run = create_run(tmp_path / "out", "a", experiment="e", name="a", kind="track", argv=["x"])
+    journal = Journal(run.journal, attempt=1)
+    names = ("host/cpu_percent", "gpu0/util_percent", "program/rss_bytes", "val/wer", "rollout/rew")
+    journal.metrics(1, dict.fromkeys(names, 1.0))
+    journal.close()
+    index_now(run)
+    feed = RunFeed(run)
+    keys = feed.keys()
+    feed.close()
+    assert set(keys) == set(names)
+    assert set(keys[:2]) == {"val/wer", "rollout/rew"}
+
+
+def copied(tmp_path, age_s: float):
+    """A run that was at work on another host when it was copied from there."""
+    run = create_run(tmp_path / "out", "far", experiment="e", name="far", kind="track", argv=["x"])
+    about = read_json(run.run_json) | {"host": "gpu7"}
+    run.run_json.chmod(0o600)
+    run.run_json.write_text(json.dumps(about))
+    state = {"schema": "albor.state/1", "attempt": 1, "host": "gpu7", "boot_id": "there"}
+    state |= {"phase": "training", "global_step": 7, "wall": time.time() - age_s}
+    run.state.write_text(json.dumps(state | {"elapsed_seconds": 139.0, "eta_seconds": 60.0}))
+    write_pulled(run, Pulled("gpu7", "/runs/far", time.time() - age_s))
+    return run
+
+
+@pytest.mark.parametrize("age_s", [1.0, 180.0, 4_000.0])
+def test_a_copy_of_a_run_at_work_elsewhere_ran_then(tmp_path, monkeypatch, age_s) -> None:
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    status = run_status(copied(tmp_path, age_s))
+    assert status.word == "unknown"
+    assert shown_word(status.word) == "running then"
+    assert "albor runs pull gpu7" in status.detail
+
+
+def test_the_time_of_a_run_elsewhere_stands_still(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    feed = RunFeed(copied(tmp_path, 180.0))
+    view = feed.poll()
+    feed.close()
+    assert view is not None and not view.is_active
+    assert (view.elapsed_s, view.eta_s) == (139.0, None)
+    assert view.age_s == pytest.approx(180.0, abs=30.0)
+
+
+def test_a_run_past_its_last_step_has_neither_share_nor_end(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    run = create_run(tmp_path / "out", "p", experiment="e", name="p", kind="track", argv=["x"])
+    state = {"schema": "albor.state/1", "attempt": 1, "phase": "training", "wall": time.time()}
+    state |= {"global_step": 3_500, "max_steps": 2_000, "progress_percent": 100.0}
+    run.state.write_text(json.dumps(state | {"eta_seconds": 0.0}))
+    feed = RunFeed(run)
+    view = feed.poll()
+    feed.close()
+    assert view is not None and view.is_past_end
+    assert (view.progress, view.eta_s, view.finish_wall) == (None, None, None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 from guard_harness import ENDLESS, LIMIT_S, Bench, wait_until
 
+from albor_core.feed.runs.status import run_status
 from albor_core.guard.launch import FORGET
 from albor_core.run import control
 from albor_core.run.rundir import read_json
@@ -45,15 +47,39 @@ def test_stop_by_command_is_answered_when_it_is_over(box: Bench) -> None:
     assert found.status == "done"
     assert found.detail.startswith("stopped")
     assert guard.wait(LIMIT_S) == 143
+    assert run_status(box.run).detail.startswith("asked by ")
+
+
+def test_a_stop_says_who_asked_wherever_an_end_is_told(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    guard = box.start()
+    box.until_training()
+    control.send(box.run, "stop", sender="cli")
+    assert guard.wait(LIMIT_S) == 143
+    by = f"asked by albor guard stop ({control.user_name()}, {os.uname().nodename})"
+    assert run_status(box.run).detail == by
+    assert box.records("attempt.end")[-1]["reason"].endswith(by)
+    (asked,) = (r for r in box.records("event") if r["name"] == "guard.command")
+    assert f"asked by {asked['data']['by']}" == by
+
+
+def test_a_stop_by_a_signal_to_the_guard_says_so(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    guard = box.start()
+    box.until_training()
+    guard.terminate()
+    assert guard.wait(LIMIT_S) == 143
+    assert run_status(box.run).detail == "asked by SIGTERM to its guard"
 
 
 def test_a_stop_that_a_rule_asked_for_has_an_exit_code_of_its_own(box: Bench) -> None:
     box.prepare({"steps": ENDLESS})
     guard = box.start()
     box.until_training()
-    control.send(box.run, "stop", sender=control.ANDON)
+    control.send(box.run, "stop", sender=control.ANDON, by="alert rule loss-gt-5")
     assert guard.wait(LIMIT_S) == 4
     assert box.now()["state"] == "stopped"
+    assert run_status(box.run).detail == "asked by alert rule loss-gt-5"
 
 
 def test_stop_now_does_not_wait_for_a_deaf_trainer(box: Bench) -> None:

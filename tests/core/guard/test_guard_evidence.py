@@ -447,6 +447,20 @@ def test_a_log_that_grows_too_big_is_moved_while_its_writer_goes_on(tmp_path: Pa
     assert not log_bounds.rotate(log, limit=50)
 
 
+def test_a_log_that_has_no_room_for_a_copy_says_what_it_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = tmp_path / "a0001.log"
+    log.write_bytes(b"x" * 100)
+    monkeypatch.setattr(os, "sendfile", full)
+    assert log_bounds.rotate(log, limit=50)
+    assert log.read_bytes() == b"[albor: 100 bytes were dropped: no room for a copy]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a0001.log"]
+
+
 def test_leftovers_of_an_earlier_attempt_are_cleared_before_a_start(box: Bench) -> None:
     box.prepare({"steps": ENDLESS, "grandchild": False})
     first = box.start()

@@ -120,14 +120,32 @@ def watched(maker):
     return run, created
 
 
-def test_figures_of_the_machine_are_no_steps(watched):
+def test_figures_of_the_machine_stand_at_the_step_where_the_run_was(watched):
     run = history.run("r")
     assert columns(run.metrics()) == {"step": [10], "loss": [2.5]}
-    with pytest.raises(UsageError, match="recorded by the second") as refused:
+    assert columns(run.metrics(["loss", "gpu0/util_percent"])) == {
+        "step": [9, 10], "loss": [None, 2.5], "gpu0/util_percent": [60.0, 120.0]
+    }  # fmt: skip
+    assert columns(run.metrics("loss", x="gpu0/util_percent")) == {
+        "gpu0/util_percent": [120.0], "loss": [2.5]
+    }  # fmt: skip
+    stat = run.summary["gpu0/util_percent"]
+    assert (stat.axis, stat.first_step, stat.last_step) == ("step", 9, 10)
+
+
+def test_figures_of_the_machine_of_a_run_without_steps_are_by_time_alone(maker):
+    run, journal = maker.start("r")
+    system = Journal(run.system, attempt=1)
+    system.metrics(60, {"gpu0/util_percent": 5.0})
+    system.close()
+    journal.close()
+    index_now(run)
+    run = history.run("r")
+    with pytest.raises(UsageError, match="logged no step, and its machine is seen by time") as no:
         run.metrics("gpu0/util_percent").to_list()
-    assert refused.value.hint == "x='wall'"
-    with pytest.raises(UsageError, match="as x: it is recorded by the second"):
-        run.metrics("loss", x="gpu0/util_percent").to_list()
+    assert no.value.hint == "x='wall'"
+    with pytest.raises(UsageError, match="as x: r logged no step"):
+        run.metrics(x="gpu0/util_percent").to_list()
 
 
 def test_along_time_the_program_and_the_machine_stand_in_one_table(watched):

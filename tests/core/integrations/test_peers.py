@@ -2,7 +2,8 @@
 counted.
 
 `peers/write_all.py` wrote the ones kept in `peers/PEER.tar.xz`, ten of each peer; `make peers`
-writes two hundred of each and names their folder in ALBOR_PEERS.
+writes two hundred of each and names their folder in ALBOR_PEERS. There two hundred curves that
+every peer keeps alike are compared as well, each pair of peers by `albor runs diff`.
 """
 
 import json
@@ -25,10 +26,10 @@ WORDS = {"csv": ("--from", "csv"), "trainer": ("--from", "json")}
 SINGLE = {"tensorboard": 2.0**-23}  # keeps single precision
 
 
-def written(peer, folder):
+def written(peer, folder, *, alike=False):
     """Where the files of a peer and their truth lie."""
     if given := os.environ.get("ALBOR_PEERS"):
-        return Path(given) / peer
+        return Path(given) / ("alike" if alike else "") / peer
     with tarfile.open(HERE / f"{peer}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder / peer
@@ -77,3 +78,50 @@ def test_every_value_that_a_peer_recorded_comes_at_its_step_or_is_counted(tmp_pa
         for what in differences(peer, truth, runs[truth["name"]])
     ]
     assert wrong == []
+
+
+def compared(*runs):
+    """What `albor runs diff` says of runs, each compared with the first."""
+    done = CliRunner().invoke(cli, ["runs", "diff", "--json", *runs])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def _both_end_in_nan(verdict):
+    return verdict["reason"] == "not_finite" and verdict["detail"].startswith("both are")
+
+
+def found_apart(said):
+    """What a comparison found to differ, in words."""
+    for verdict in said["verdicts"]:
+        # of few points that are the same, or two ends in NaN, there is no verdict: no difference
+        is_same = verdict["outcome"] is None and verdict["difference"] == 0
+        if not (verdict["outcome"] == "indistinguishable" or is_same or _both_end_in_nan(verdict)):
+            yield f"{verdict['run']}: {verdict['outcome']}: {verdict['detail']}"
+    for key, stats in said["metrics"].items():
+        for word in ("count", "first_step", "last_step", "nonfinite", "axis"):
+            if len(found := {(stat or {}).get(word) for stat in stats}) > 1:
+                yield f"{key}: {word} is one of {found}"
+    yield from (f"config {key}" for key in said["config"])
+
+
+def test_one_curve_by_any_two_peers_is_the_same_curve(tmp_path):
+    runs = {}
+    for peer in PEERS:
+        folder = written(peer, tmp_path, alike=True)
+        document = bring(folder / "files", *WORDS.get(peer, ()))
+        runs[peer] = {run["name"]: run["run"] for run in document["runs"]}
+    is_whole = "ALBOR_PEERS" in os.environ
+    names = [n for n in runs["csv"] if is_whole or n in ("steps-000", "nan-005", "splits-006")]
+    several = [PEERS[at:] for at in range(len(PEERS) - 1 if is_whole else 1)]
+    wrong, pairs = [], 0
+    for peers in several:
+        for name in names:
+            said = compared(*(runs[peer][name] for peer in peers))
+            pairs += len(said["verdicts"])
+            wrong += [f"{name} by {' '.join(peers)}: {what}" for what in found_apart(said)]
+        print(
+            f"{peers[0]} and each of {' '.join(peers[1:])}: {len(names)} curves, {len(wrong)} wrong"
+        )
+    print(f"{pairs:,} pairs of peers compared")
+    assert wrong == [] and names

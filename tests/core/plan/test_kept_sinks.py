@@ -24,6 +24,9 @@ from albor_core.plan import launch
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, albor_home, create_run
 from albor_core.store.file.paths import global_store
+from albor_core.store.index.catch_up import drain_index
+from albor_core.store.query.filter import parse_filter
+from albor_core.store.query.reader import Reader
 from albor_core.store.upkeep.move import move_run
 from albor_core.store.upkeep.remove import remove_run
 
@@ -51,6 +54,21 @@ def begin(path: Path, **options: Any) -> RunDir:
     run = launch.new_run(loaded, launch.plan_run(loaded), name=None)
     launch.start(run, **options)
     return run
+
+
+def test_the_tags_of_a_config_are_tags_of_its_run(tmp_path):
+    tags = {"model": "tiny", "stage": "test", "data": "code"}
+    (tmp_path / "c.yaml").write_text(
+        yaml.safe_dump(tiny_config(tmp_path, monitoring__tracking={"tags": tags}))
+    )
+    run = begin(tmp_path / "c.yaml")
+    drain_index(run)
+    with Reader(global_store()) as reader:
+        assert reader.run(run.id).tags == ("data:code", "model:tiny", "stage:test")
+        for words in ("tag:stage", "tag:stage:test", "has:tag", "tag:Model", "tag:st*"):
+            assert [row.id for row in reader.runs(where=parse_filter(words))] == [run.id], words
+        for words in ("tag:sta", "tag:test"):
+            assert not reader.runs(where=parse_filter(words)), words
 
 
 @dataclass(frozen=True)

@@ -148,10 +148,11 @@ def test_ticks_of_any_range_are_inside_short_and_few(low, high):
     assert all(len(words) <= 9 for _, words in found)
 
 
-def score(home, run_id, step, values, stderr=None):
+def score(home, run_id, step, values, stderr=None, intervals=None):
     run = RunDir(home / "out" / run_id)
     better = dict.fromkeys(values, "max")
-    record_scores(run, step, values, better, id=f"{run_id}{step}", stderr=stderr)
+    how = {"stderr": stderr, "intervals": intervals}
+    record_scores(run, step, values, better, id=f"{run_id}{step}", **how)
     with Indexer(run, global_store()) as indexer:
         indexer.drain()
 
@@ -173,6 +174,15 @@ def test_scores_of_evaluations_are_bars_of_the_runs_in_their_order(home):
     assert code.count('class="whisker"') == 1
     curves = page[page.index("<h2>Curves") :]
     assert "eval/code/pass@1</figcaption>" in curves and "exact_match</figcaption>" not in curves
+
+
+def test_the_whisker_of_a_share_of_passes_is_its_exact_interval(home):
+    make_run(home, "none")
+    name = "eval/code/pass@1"
+    score(home, "none", 100, {name: 0.0}, intervals={name: (0.0, 0.8419)})
+    (whisker,) = re.findall(r'class="whisker" x1="([\d.]+)" x2="([\d.]+)"', report(home, "none"))
+    left, right = map(float, whisker)
+    assert right - left > 300  # of 0 of 2 passes nearly all shares are left
 
 
 def test_a_page_without_evaluations_says_nothing_of_scores(home):

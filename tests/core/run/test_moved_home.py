@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
+from albor_core.run.errors import UsageError
 from albor_core.run.registry import PlacesNow, is_begun_here, register
 from albor_core.run.rundir import (
     RunDir,
     create_run,
+    own_home,
     pointer_of,
     read_json,
     registered_runs,
@@ -144,3 +149,147 @@ def test_a_moved_home_remembers_what_it_began(home):
     new = home("new")
     old.rename(new)
     assert is_begun_here(RunDir(new / "runs" / "one"))
+
+
+@pytest.mark.parametrize(
+    "said", ["home", "home/", "./home", "x/../home", "../{name}/home", "{here}/"]
+)
+def test_a_home_is_the_same_however_its_place_is_written(said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    run = _made(tmp_path / "home" / "runs")
+    words = said.format(name=tmp_path.name, here=tmp_path / "home")
+    monkeypatch.setenv("ALBOR_HOME", words)
+    assert {name: path.resolve() for name, path in _places().items()} == {"one": run.path}
+    assert not stray_runs()
+
+
+@pytest.mark.parametrize(
+    "name", ["two words", "ma\u00f1ana", "\u65e5\u672c", "a'b\"c", "-x", "100%"]
+)
+def test_a_home_may_move_to_a_place_of_any_name(home, name):
+    old = home("old")
+    _made(old / "runs")
+    new = home(name)
+    old.rename(new)
+    assert _places() == {"one": new / "runs" / "one"}
+
+
+def test_a_home_that_was_moved_back_has_its_runs_and_those_that_were_made_meanwhile(home):
+    old = home("old")
+    _made(old / "runs")
+    new = home("new")
+    old.rename(new)
+    _made(new / "runs", "two")
+    register(run_at("one", read_json(pointer_of("one"))))
+    home("old")
+    new.rename(old)
+    assert _places() == {"one": old / "runs" / "one", "two": old / "runs" / "two"}
+    assert not stray_runs()
+
+
+def test_of_two_homes_that_were_put_together_no_run_is_lost(home):
+    first = home("first")
+    _made(first / "runs")
+    other = home("other")
+    _made(other / "runs", "two")
+    _made(other / "runs", "three")
+    for entry in (other / "runs").iterdir():
+        entry.rename(first / "runs" / entry.name)
+    home("first")
+    assert _places() == {name: first / "runs" / name for name in ("one", "two", "three")}
+    assert not stray_runs()
+
+
+@pytest.mark.parametrize("copy", ["links", "files"])
+def test_a_copy_on_another_disk_or_of_hard_links_leads_to_its_own_folders(home, copy):
+    old = home("old")
+    _made(old / "runs")
+    new = home("new")
+    shutil.copytree(old, new, copy_function=os.link if copy == "links" else shutil.copy2)
+    assert _places() == {"one": new / "runs" / "one"}
+    shutil.rmtree(old)
+    assert _places() == {"one": new / "runs" / "one"}
+    assert PlacesNow().of("one", str(old / "runs" / "one"), 1.0) == str(new / "runs" / "one")
+
+
+def test_the_runs_of_a_home_that_may_only_be_read_are_found(home):
+    old = home("old")
+    _made(old / "runs")
+    new = home("new")
+    old.rename(new)
+    folders = [new, *(path for path in new.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o500)
+    try:
+        assert _places() == {"one": new / "runs" / "one"}
+        assert PlacesNow().of("one", str(old / "runs" / "one"), 1.0) == str(new / "runs" / "one")
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
+
+
+@pytest.mark.slow  # a process that holds a lock
+def test_a_run_at_work_is_so_where_its_home_was_moved_to(home):
+    old = home("old")
+    run = _made(old / "runs")
+    program = (
+        "import sys; from pathlib import Path; from albor_core.run.liveness import take_lock\n"
+    )
+    program += "take_lock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, run.run_lock],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as holder:  # fmt: skip
+        assert holder.stdout.readline() == b"held\n"
+        new = home("new")
+        old.rename(new)
+        moved = RunDir(_places()["one"])
+        assert moved.path == new / "runs" / "one"
+        assert moved.liveness().trainer == holder.pid
+        holder.communicate()
+    assert not moved.liveness().is_alive
+
+
+@pytest.mark.slow  # a namespace of its own
+def test_a_home_that_is_mounted_elsewhere_has_its_runs_there(home, tmp_path):
+    old = home("old")
+    _made(old / "runs")
+    (tmp_path / "mounted").mkdir()
+    look = "from albor_core.run.rundir import registered_runs, stray_runs\n"
+    look += "print([str(run.path) for run in registered_runs()], stray_runs())"
+    command = (
+        'mount --bind "$1" "$2" && mount --bind /var/empty "$1" 2>/dev/null; exec "$3" -c "$4"'
+    )
+    argv = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        command,
+        "sh",
+        old,
+        tmp_path / "mounted",
+        sys.executable,
+        look,
+    ]
+    environ = {**os.environ, "ALBOR_HOME": str(tmp_path / "mounted")}
+    said = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
+    if said.returncode and ("unshare" in said.stderr or "mount" in said.stderr):
+        pytest.skip("this machine gives no namespace to mount in")
+    assert said.stdout == f"['{tmp_path}/mounted/runs/one'] []\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_the_home_of_another_user_is_read_and_not_written_to(home):
+    old = home("old")
+    _made(old / "runs")
+    for path in (old / "runs", *(old / "runs").rglob("*")):
+        os.chown(path, 65534, 65534)
+    assert _places() == {"one": old / "runs" / "one"}
+    with pytest.raises(UsageError, match="belongs to user id 65534"):
+        _made(old / "runs", "two")
+    os.chown(old, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to user id 65534"):
+        own_home()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from albor_core.feed.runs.status import run_status
+from albor_core.run.control import person
 from albor_core.run.errors import InUseError
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import start_ticks
@@ -70,7 +71,9 @@ def test_a_tracked_program_ends_by_the_signal_and_is_stopped(begin, name):
     loop = begin()
     assert signal_program(loop.run, name, wait_s=LIMIT_S)
     reaped(loop)
-    assert run_status(loop.run).word == "stopped"
+    found = run_status(loop.run)
+    assert found.word == "stopped"
+    assert found.detail.endswith(f", asked by {person('cli')}")
 
 
 def test_a_deaf_program_outlives_term_and_int_and_a_killed_one_counts_as_stopped(begin):
@@ -81,7 +84,7 @@ def test_a_deaf_program_outlives_term_and_int_and_a_killed_one_counts_as_stopped
     assert signal_program(loop.run, "KILL", wait_s=LIMIT_S)
     assert reaped(loop) == -signal.SIGKILL
     found = run_status(loop.run)
-    assert (found.word, found.detail) == ("stopped", "killed by SIGKILL, as asked for")
+    assert (found.word, found.detail) == ("stopped", f"killed by SIGKILL, asked by {person('cli')}")
     assert read_json(loop.run.exit)["code"] == 137
 
 

@@ -136,6 +136,64 @@ def test_a_word_that_turns_a_figure_leaves_it_without_a_direction():
     assert {name: direction(name) for name in TURNED} == dict.fromkeys(TURNED)
 
 
+# framework: what it logs that is better low, better high, and has no side
+LOGGED_BY = {
+    "lm-evaluation-harness": ("lambada_openai/perplexity,none pile_10k/bits_per_byte,none", """
+        gsm8k/exact_match,strict-match gsm8k/exact_match,flexible-extract humaneval/pass@1
+        humaneval/pass@1,create_test mbpp/pass_at_1,none hellaswag/acc_norm,none coqa/em,none
+        ifeval/prompt_level_strict_acc,none bbh/exact_match,get-answer""", """
+        mmlu_stem/acc_stderr,none truthfulqa_gen/bleu_diff,none bigbench/score,none
+        crows_pairs_english/pct_stereotype,none"""),
+    "PyTorch Lightning": ("val/loss/dataloader_idx_0 val_loss/dataloader_idx_12", """
+        val_acc/dataloader_idx_1""", "val/zorp/dataloader_idx_0"),
+    "tqdm and progress bars": ("s/it ms/step train/sec/batch", """
+        tokens/sec it/s samples/s train/images/sec steps/second perf/tok/s""", """
+        errors/s dropped_requests/s km/h dropped_tokens/sec"""),
+    "torchmetrics": ("""
+        val/kl_divergence KLDivergence WordInfoLost LearnedPerceptualImagePatchSimilarity
+        MultilabelCoverageError""", """
+        pesq_wb pesq_nb val/dice_coef DiceScore StructuralSimilarityIndexMeasure RetrievalMRR
+        ScaleInvariantSignalDistortionRatio MulticlassMatthewsCorrCoef""", """
+        CosineSimilarity MeanMetric TotalVariation"""),
+    "sklearn.metrics": ("", """
+        neg_log_loss neg_brier_score roc_auc_ovr roc_auc_ovo_weighted f1_samples
+        d2_absolute_error_score top_k_accuracy mutual_info_score""", """
+        std_test_score rank_test_score mean_test_score positive_likelihood_ratio"""),
+    "variational models": ("neg_elbo val/negative_elbo nelbo neg_log_likelihood", "elbo test_elbo",
+        "neg_reward elbo_gap kl_weight"),
+    "MMDetection, mmsegmentation": ("""
+        loss_rpn_cls loss_giou s0.loss_bbox decode.loss_ce d0.loss_cls loss_dfl""", """
+        coco/bbox_mAP_50 pascal_voc/mAP aAcc mIoU""", "loss_accuracy loss_std grad_norm"),
+    "ESPnet, NeMo, fairseq": ("valid/cer_ctc loss_ctc loss_att reduced_train_loss val_wer", """
+        acc_ctc valid/accuracy val_sacreBLEU val_acc_micro_top_1""", """
+        train/gnorm train/code_perplexity train/prob_perplexity train/wpb consumed_samples"""),
+    "ragas, HELM": ("noise_sensitivity ece_10_bin", """
+        answer_relevancy context_precision context_recall factual_correctness RR@10
+        quasi_exact_match""", "semantic_similarity aspect_critic toxic_frac num_completions"),
+    "RLlib, Stable-Baselines3, TRL": ("train/value_loss", """
+        env_runners/episode_return_mean episode_reward_max episode_reward_min
+        eval_rewards/accuracies objective/rlhf_reward""", """
+        learners/default_policy/policy_loss train/clip_fraction rollout/exploration_rate
+        frac_reward_zero_std objective/non_score_reward"""),
+    "StyleGAN, RAFT": ("Metrics/fid50k_full chairs_epe sintel_clean_epe", "", "Loss/scores/fake"),
+    "structures, optical flow, aggregates": ("rmsd_mean error_mean_epoch", """
+        tm_score lddt inception_score_mean dice_score_mean_epoch val/f1_score_best""", """
+        kitti-f1 kitti_flow_f1"""),
+    "caches, labels, codebooks": ("self_bleu label_error_rate packet_loss cache_miss_rate", """
+        kv_cache_hit_rate prefix_cache_hit_rate""", """
+        codebook_perplexity vq/perplexity router_perplexity mixed_precision profit_loss stop_loss
+        domain_accuracy deletion_auc trigger_accuracy injection_success_rate
+        collision_rate tracking_error attack_pass@1"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", LOGGED_BY)
+def test_names_as_frameworks_log_them_are_known_or_have_no_side(framework):
+    for way, names in zip(("min", "max", None), LOGGED_BY[framework], strict=True):
+        wanted = dict.fromkeys(words(names), way)
+        assert {name: direction(name) for name in wanted} == wanted
+
+
 def test_a_declared_goal_wins_over_the_name():
     goals = parse_goals(["zorp:min", "val/loss:max", "loss:max"])
     assert goals == {"zorp": "min", "val/loss": "max", "train/loss": "max"}  # as it is recorded

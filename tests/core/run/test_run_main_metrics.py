@@ -37,25 +37,25 @@ def test_what_an_evaluation_found_of_a_run_does_not_stand_before_its_loss():
     )
 
 
-def test_a_pinned_metric_comes_first_then_those_with_a_goal_then_losses_then_validation():
+def test_a_pinned_metric_comes_first_then_those_with_a_goal_then_validation_then_training():
     found = main_metrics(
         logged("accuracy", "train/loss", "wer", "val_accuracy", "zorp"),
         pins=["zorp"],
         goals={"wer": "min"},
     )
-    assert names(found) == ["zorp", "wer", "train/loss", "val_accuracy"]
-    assert [one.better for one in found] == [None, "min", "min", "max"]
+    assert names(found) == ["zorp", "wer", "val_accuracy", "train/loss"]
+    assert [one.better for one in found] == [None, "min", "max", "min"]
 
 
 def test_losses_of_the_house_come_in_its_order_whatever_was_logged_first():
     found = main_metrics(logged("val/ppl", "val/loss", "optim/lr", "train/loss"))
-    assert names(found) == ["train/loss", "val/loss", "val/ppl"]
+    assert names(found) == ["val/loss", "val/ppl", "train/loss"]
 
 
 def test_a_learner_from_rewards_is_judged_by_them_and_not_by_its_loss():
     assert names(main_metrics(PPO))[:2] == ["rollout/ep_rew_mean", "train/loss"]
     with_validation = main_metrics([*PPO, Logged("val/loss", 1.0, 0.5, 1.0)])
-    assert names(with_validation)[0] == "train/loss"
+    assert names(with_validation)[0] == "val/loss"
 
 
 def test_clocks_counters_and_settings_stand_for_a_run_only_where_there_is_nothing_else():
@@ -104,11 +104,43 @@ def test_five_hundred_keys_give_four():
     assert len(main_metrics(wide)) == 4
 
 
+def used(**points):
+    """Metrics that move alike, each with so many values."""
+    return [Logged(name.replace("__", "/"), 1.0, 0.5, 1.0, count) for name, count in points.items()]
+
+
+def test_what_a_run_logs_stands_for_it_whatever_a_word_says():
+    found = main_metrics(used(train__loss=3, zorp=900, accuracy=2))
+    assert names(found) == ["zorp", "train/loss", "accuracy"]
+    assert names(main_metrics(used(val__loss=2, val__mse=400, train__loss=2)))[0] == "val/mse"
+    assert names(main_metrics(used(eval_loss=40, wobble=4000)))[0] == "eval_loss"
+    assert names(main_metrics(used(val__wobble=40, accuracy=4000)))[0] == "val/wobble"
+    assert names(main_metrics(used(lr=4000, zorp=10)))[0] == "zorp"
+
+
+def test_of_what_is_logged_as_often_the_house_and_what_is_known_come_first():
+    found = main_metrics(used(zorp=900, accuracy=900, train__loss=880))
+    assert names(found) == ["train/loss", "accuracy", "zorp"]
+
+
+def test_what_was_measured_once_at_the_end_does_not_stand_for_a_training():
+    assert names(main_metrics(used(test__accuracy=1, zorp=500)))[0] == "zorp"
+    assert names(main_metrics(used(test__accuracy=1, zorp=3)))[0] == "test/accuracy"
+
+
+def test_the_order_of_a_run_at_work_stays_while_it_logs_more():
+    orders = {
+        tuple(names(main_metrics(used(a=n, accuracy=n - 1, val_acc=max(2, n // 50), loss=n // 2))))
+        for n in range(8, 3000, 37)
+    }
+    assert orders == {("val_acc", "accuracy", "loss", "a")}
+
+
 def test_a_column_beside_a_loss_tells_what_no_loss_does():
     found = main_metrics(logged("train/loss", "val/loss", "Loss/test", "Accuracy/test"))
     assert beside_columns(found, ["train/loss"]).name == "Accuracy/test"
-    assert beside_columns(found, ()).name == "train/loss"
-    assert beside_columns(found[:2], ["train/loss"]) is None
+    assert beside_columns(found, ()).name == "val/loss"
+    assert beside_columns(found[::3], ["train/loss"]) is None
 
 
 def test_the_last_word_about_a_pin_counts():

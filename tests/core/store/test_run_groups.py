@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from albor_core.run.program.job_rank import JobRank
 from albor_core.store.file.paths import global_store
 from albor_core.store.query.filter import parse_filter
 from albor_core.store.query.group import band, groups_of
@@ -14,8 +15,8 @@ from albor_core.store.query.listing import parse_column
 from albor_core.store.query.reader import Reader
 
 
-def record(bench, run_id, *, seed, lr, losses, **params):
-    run = bench.run(run_id, name=f"sweep-{run_id}", seed=seed)
+def record(bench, run_id, *, seed, lr, losses, job=None, **params):
+    run = bench.run(run_id, name=f"sweep-{run_id}", seed=seed, **({"job": job} if job else {}))
     journal = bench.journal(run)
     given = {"optimizer.lr": lr, "training.seed": seed, "training.output_dir": f"/x/{run_id}"}
     for key, value in {**given, **params}.items():
@@ -85,3 +86,39 @@ def test_parents_and_children_find_each_other(bench):
         assert reader.children("mother") == {"said", "fork"}
         assert reader.children("moth") == reader.children("fork") == frozenset()
         assert reader.matching(parse_filter("has:parent")) == {"said", "fork"}
+
+
+def rank(number, job="j", *, restart=0):
+    """What run.json has of a rank."""
+    return JobRank(number, 4, job, job, restart).facts()["job"]
+
+
+def counted(bench, words=""):
+    with Reader(global_store()) as reader:
+        rows = reader.runs(sort="id", descending=False, where=parse_filter(words))
+        return [(one.runs, one.ranks, one.seeds, one.bands["loss"].n) for one in
+                groups_of(reader, rows)]  # fmt: skip
+
+
+def test_the_ranks_of_a_job_are_no_seeds(bench):
+    for number in range(4):
+        record(bench, f"r{number}", seed=number, lr=0.1, losses=[number], job=rank(number),
+               local_rank=number)  # fmt: skip
+    assert counted(bench) == [(("r0",), ("r1", "r2", "r3"), (0,), 1)]
+    assert counted(bench, "-name:sweep-r0 -name:sweep-r1") == [(("r2",), ("r3",), (2,), 1)]
+
+
+def test_jobs_of_several_ranks_count_once_each_and_beside_runs_without_ranks(bench):
+    for seed, job in enumerate("jk"):
+        for number in range(2):
+            record(bench, f"{job}{number}", seed=seed, lr=0.1, losses=[1], job=rank(number, job))
+    record(bench, "alone", seed=9, lr=0.1, losses=[1])
+    assert counted(bench) == [(("alone", "j0", "k0"), ("j1", "k1"), (9, 0, 1), 3)]
+
+
+def test_a_job_that_was_started_again_counts_once(bench):
+    for restart in range(3):
+        record(bench, f"r{restart}", seed=7, lr=0.1, losses=[1], job=rank(0, restart=restart))
+    for seed in (1, 2):  # of a program that makes one run after the other
+        record(bench, f"s{seed}", seed=seed, lr=0.1, losses=[1], job=rank(0))
+    assert counted(bench) == [(("r2", "s1", "s2"), ("r0", "r1"), (7, 1, 2), 3)]

@@ -19,6 +19,7 @@ from albor_core.run.liveness import Liveness, boot_id
 from albor_core.run.rundir import create_run
 from albor_core.store.watch import watcher as watcher_module
 from albor_core.store.watch.live_rules import LiveRules, live_rules
+from albor_core.store.watch.not_finite import HELD_S
 from albor_core.store.watch.system_file import SystemFile
 from albor_core.store.watch.watcher import Watcher, is_watchable
 from albor_core.telemetry.machine_ring import MachineSample
@@ -224,6 +225,24 @@ def test_health_of_the_trainers_steps_is_told_by_its_loop_alone(tmp_path):
     assert read_watch(bench.run).by == "loop"
 
 
+def test_validation_of_a_training_that_is_no_number_is_told(tmp_path):
+    bench = Bench(tmp_path, kind="train")
+    bench.log(1, train__loss=1.0, val__loss=2.0)
+    bench.log(2, train__loss=math.nan, val__loss=math.nan)
+    bench.look()
+    assert bench.ids() == ["not-finite-val-loss@1.2"]
+
+
+def test_a_side_figure_that_stays_nan_is_told_by_time(tmp_path):
+    bench = Bench(tmp_path)
+    for step, value in enumerate([1.0, 1.0, math.nan], 1):
+        bench.log(step, train__loss=1.0, a=1.0, side=value)
+    bench.look()
+    assert bench.ids() == []
+    bench.look(HELD_S)
+    assert bench.ids() == ["not-finite-side@1.3"]
+
+
 # -- killed and started again ----------------------------------------------------------------------
 
 
@@ -336,6 +355,15 @@ def test_silence_much_longer_than_its_own_steps_is_told_and_ends_with_a_line(tmp
     assert silences(bench) == ["silence@1.10"]
     bench.log(11, train__loss=2.0)
     bench.look()
+    assert bench.ids("andon.clear") == ["silence@1.10"]
+
+
+def test_a_run_that_was_stopped_while_silent_is_silent_no_more(tmp_path):
+    bench = Bench(tmp_path)
+    logged(bench, 10, 5.0)
+    bench.look(70.0)
+    assert silences(bench) == ["silence@1.10"]
+    bench.watcher.finish()
     assert bench.ids("andon.clear") == ["silence@1.10"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import pty
@@ -822,9 +823,31 @@ print("end")
     assert re.match(rb"\[albor: [\d,]+ bytes were not recorded: it took nothing for sec", told)
 
 
+def page():
+    fd = os.memfd_create("marks")
+    os.ftruncate(fd, console_pump.Marks.SIZE)
+    return fd
+
+
+def test_what_a_log_lacks_is_known_to_the_next_pump_and_to_the_program(tmp_path):
+    marks = console_pump.Marks(page())
+    log = console_pump.Log(3, str(tmp_path / "no" / "a0001.log"), 100, 3, marks)
+    log.append(b"x" * 70)
+    log.append(b"x" * 7)
+    assert marks.loss(3) == (77, 77, errno.ENOENT)
+    (tmp_path / "no").mkdir()
+    after = console_pump.Log(3, str(tmp_path / "no" / "a0001.log"), 100, 3, marks)
+    after.prepare()
+    assert (tmp_path / "no" / "a0001.log").read_text() == (
+        "[albor: 77 bytes were not recorded: No such file or directory]\n"
+    )
+    assert marks.loss(3) == (77, 0, errno.ENOENT)
+    assert marks.loss(4) == marks.loss(43) == (0, 0, 0)
+
+
 def test_a_log_is_bounded_as_a_guards_is_and_loses_nothing_when_it_is_put_aside(tmp_path):
     path = tmp_path / "a0001.log"
-    log = console_pump.Log(1, str(path), 100, 3)
+    log = console_pump.Log(1, str(path), 100, 3, console_pump.Marks(page()))
     for number in range(60):
         log.prepare()
         log.append(b"line %d\n" % number)

@@ -3,13 +3,19 @@
 import errno
 import os
 import sys
+import types
+from importlib import import_module
 
 import pytest
+from click.testing import CliRunner
 from unguarded import alone, series  # noqa: F401
 
 from albor_core import track
+from albor_core.cli.main import cli
+from albor_core.cli.runs import show_text
 from albor_core.run.rundir import albor_home
 from albor_core.run.values import metrics
+from albor_core.store.index.annotations import read_annotations
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.export import pages
 from albor_core.store.query.reader import Reader
@@ -28,6 +34,44 @@ def test_house_and_goal_metrics_have_room_behind_any_number_of_names(monkeypatch
     with Reader(run.dir.store) as reader:
         told = reader.events(run.id, names=(metrics.NO_ROOM_EVENT,))[-1].data
     assert told == {"first": "k/5", "left_out": 3, "names": 8}
+
+
+def told_by(*words):
+    done = CliRunner().invoke(cli, words)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("says_so", [True, False], ids=["says so", "of a time that did not"])
+def test_names_without_room_are_told_as_such_by_show_and_doctor(monkeypatch, says_so):
+    for module in (metrics, show_text):
+        monkeypatch.setattr(module, "MAX_NAMES", 5)
+    if not says_so:
+        monkeypatch.setattr(track.Run, "_say_refused", lambda self: None)
+    with track.start("many", console=False) as run:
+        run.log({f"k/{i}": i for i in range(5)}, step=1)
+        run.log({"k/7": 7, "k/8": 8, "loss": 1.0}, step=2)
+    drain_index(run.dir)
+    shown, looked = told_by("runs", "show", run.id), told_by("doctor")
+    if says_so:
+        assert "its store has 5 of 7 metric names; not k/7" in shown
+        assert f"values of 2 names of {run.id} left out: a run's store holds 5 names" in looked
+    else:
+        assert "its store has 5 metric names and room for no other: those of 1 line" in shown
+        assert f"values of names in 1 line of {run.id} left out" in looked
+    assert "damaged or unknown" not in looked
+
+
+def test_a_damaged_line_is_told_also_where_names_had_no_room(monkeypatch):
+    monkeypatch.setattr(metrics, "MAX_NAMES", 5)
+    with track.start("many", console=False) as run:
+        run.log({f"k/{i}": i for i in range(7)}, step=1)
+    with run.dir.journal.open("ab") as journal:
+        journal.write(b"torn\n")
+    drain_index(run.dir)
+    looked = told_by("doctor")
+    assert f"1 damaged or unknown line in the files of {run.id}" in looked
+    assert f"values of 2 names of {run.id} left out" in looked
 
 
 def test_an_export_asks_for_each_name_once(monkeypatch):
@@ -75,7 +119,7 @@ def test_training_that_begins_again_says_what_goes_and_how_to_read_it(capsys):
         run.log({"val_loss": 1.0}, step=10)  # an evaluation before the first step
         run.log({"loss": 0.5}, step=11)
     said = capsys.readouterr().err
-    assert "2 metrics had after step 10 is taken back" in said and "metrics_discarded" in said
+    assert "2 metrics had after step 10 is taken back" in said and "albor runs restore" in said
     found = series(run)
     assert len(found["train/loss"]) == 11 and found["val/loss"][-1] == (10, 1.0)
 
@@ -133,6 +177,26 @@ def test_a_job_of_ranks_is_one_run(words, has_run, monkeypatch, capsys):
     assert ("records nothing" in said) != has_run
 
 
+@pytest.mark.parametrize("words", [None, "mine"])
+def test_each_rank_of_a_job_has_a_run_in_a_group_of_the_job(words, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    runs = []
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        with track.start("ranks", group=words, ranks="all", console=False) as run:
+            runs.append(run)
+    about = [run.dir.metadata()["job"] for run in runs]
+    assert [one["rank"] for one in about] == [0, 1]
+    (job,) = {one["id"] for one in about}
+    said = {read_annotations(run.dir)[0].value for run in runs}
+    assert said == {words or f"ranks-{job}"}
+    monkeypatch.setenv("ALBOR_QUIET", "0")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("RANK", "0")
+    track.start("ranks", console=False).end()
+    assert "its job was started again: id=..., resume='allow'" in capsys.readouterr().err
+
+
 def test_a_cell_run_twice_goes_on_with_its_run(monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     first = track.start("nb", id="cell-1", resume="allow", console=False)
@@ -140,3 +204,16 @@ def test_a_cell_run_twice_goes_on_with_its_run(monkeypatch):
     with track.start("nb", id="cell-1", resume="allow", console=False) as again:
         again.log({"loss": 2.0}, step=1)
     assert series(again) == {"train/loss": [(1, 2.0)]}
+
+
+def test_what_xgboost_says_of_a_round_beside_a_program_is_not_odd(monkeypatch):
+    library = types.ModuleType("xgboost")
+    library.callback = types.SimpleNamespace(TrainingCallback=object)
+    monkeypatch.setitem(sys.modules, "xgboost", library)
+    monkeypatch.delitem(sys.modules, "albor_core.integrations.xgboost", raising=False)
+    callback = import_module("albor_core.integrations.xgboost").XGBoostCallback(console=False)
+    callback.before_training(None)
+    for _ in range(2):  # as two evaluations of one round, or a training that is gone over again
+        callback.after_iteration(None, 3, {"eval": {"rmse": [0.5]}})
+    assert callback.run.odd.counts == {}
+    callback.close()

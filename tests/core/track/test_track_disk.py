@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from albor_core import track
+from albor_core.cli.main import cli
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.files import line_appender
 from albor_core.run.files.reserved_file import ReservedFile
@@ -171,6 +173,55 @@ def test_a_file_size_limit_that_was_met_is_told_however_the_program_ends(ending,
     assert json.loads((run / "exit.json").read_text())["lines_lost"] == 3000 - lines > 0
     assert f"{3000 - lines:,} lines that run {run.name} logged could not be written" in done.stderr
     assert "File too large" in done.stderr
+
+
+PRINTS = """
+import resource, sys
+from albor_core import track
+from albor_core.guard.process.index_process import IndexProcess
+IndexProcess.tend = lambda self: None
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+with track.start() as run:
+    print(run.path, flush=True)
+    for line in range(6000):
+        print("line", line, flush=line % 50 == 0)
+    {ending}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending, code", [("", 0), ("raise ValueError('at the end')", 1)])
+def test_what_was_printed_and_no_log_took_is_counted_in_the_last_words(ending, code, tmp_path):
+    program, environment = PRINTS.format(ending=ending), {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    run = Path(done.stdout.splitlines()[0])
+    logged = (run / "logs" / "a0001.log").stat().st_size
+    lost = json.loads((run / "exit.json").read_text())["console_bytes_lost"]
+    told = f"{lost:,} bytes that run {run.name} printed are in no log: File too large"
+    assert told in done.stderr
+    whole = len(done.stdout) - done.stdout.index("line 0")
+    assert lost >= whole - logged > 0
+    shown = CliRunner().invoke(cli, ["logs", run.name, "--tail", "1"])
+    assert f"{lost:,} bytes that {run.name} printed are not in this log" in shown.stderr
+    shown = CliRunner().invoke(cli, ["runs", "show", run.name])
+    assert f"{lost:,} bytes that it printed are in no log" in shown.output
+
+
+def test_last_words_may_be_said_twice_where_nothing_else_has_room(tmp_path, monkeypatch):
+    def full(*_args, **_more):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    reserved = ReservedFile(tmp_path / "exit.json")
+    monkeypatch.setattr("albor_core.run.files.reserved_file.write_json", full)
+    for code in (0, 1):
+        reserved.write({"code": code})
+        assert json.loads((tmp_path / "exit.json").read_text()) == {"code": code}
+    with pytest.raises(OSError, match="No space"):
+        reserved.write({"code": 2})
 
 
 def test_last_words_have_room_where_nothing_else_has(tmp_path, monkeypatch):

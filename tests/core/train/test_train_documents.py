@@ -160,6 +160,7 @@ def test_micro_batches_weigh_what_they_score(config):
 
 
 def test_validation_is_the_mean_over_the_scored_tokens_of_documents_apart(config):
+    write_packed(config.data.val)
     parts = build(config)
     found = validation(parts, scoring(parts, PlainStep(parts)), go_on=lambda: True)
     nats, count = 0.0, 0

@@ -21,6 +21,7 @@ from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.grid import ChartGrid, first_shown, shape
 from albor_tui.widgets.chart.head import ChartHead
+from albor_tui.widgets.chart.lines import bucketed
 from albor_tui.widgets.chart.ticks import Range
 
 pytestmark = pytest.mark.slow
@@ -531,3 +532,51 @@ async def wheel(
     )
     chart.post_message(event)
     await settled(pilot)
+
+
+def spiky() -> ChartData:
+    values = [1.0 + 0.01 * math.sin(n / 7) for n in range(400)]
+    values[123], values[300], values[350] = 38.4, -9.0, math.nan
+    steps = tuple(10.0 * n for n in range(400))
+    bad = tuple(int(value != value) for value in values)
+    return ChartData((Trace("main", steps, tuple(values), nonfinite=bad),), is_growing=False)
+
+
+async def test_a_key_goes_from_one_extreme_to_the_next_the_farthest_out_first():
+    async with chart_alone(spiky()) as (pilot, chart):
+        seen = []
+        for _ in range(3):
+            await press(pilot, "e")
+            seen.append(chart.look.cursor)
+        assert seen == [3500.0, 1230.0, 3000.0]  # NaN, the spike, the dip
+        await press(pilot, "e", "0", "e")
+        assert chart.look.cursor == 3500.0
+        assert "NaN" in lines(chart)[-1]
+
+
+async def test_the_extreme_of_a_bucket_is_told_to_its_step_when_finer_data_come():
+    app = Stage(ChartGrid())
+    steps = tuple(float(n) for n in range(300_000))
+    values = [1.0 + 0.01 * math.sin(n / 700) for n in range(300_000)]
+    values[123_456] = 38.4
+    raw = Trace("main", steps, tuple(values))
+
+    def found(window: Range | None) -> ChartData:
+        if window is None:
+            return ChartData((bucketed(raw, 512),), is_growing=False, subject="x")
+        low, high = (int(max(0, edge)) for edge in (window.low, window.high))
+        cut = Trace("main", steps[low:high], tuple(values[low:high]))
+        return ChartData((bucketed(cut, 8) if high - low > 200 else cut,), False, subject="x")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        chart = Chart("x")
+        chart.brings_finer = True
+        await app.screen.mount(chart)
+        chart.data = found(None)
+        chart.focus()
+        await settled(pilot)
+        await pilot.press("e")
+        for _ in range(3):  # as the grid brings what a narrower window asks for
+            chart.data = found(chart.look.window)
+            await pilot.pause()
+        assert chart.look.cursor == 123_456.0

@@ -16,7 +16,7 @@ from albor_tui.widgets.run_table import RunTable
 WALK = (
     (("enter",), RunScreen, "3.8801"),
     (("question_mark",), HelpScreen, "What needs you now"),
-    (("exclamation_mark",), AttentionScreen, "looking at the runs"),
+    (("exclamation_mark",), AttentionScreen, "loading"),
     (("A",), AndonScreen, "gradient norm"),
     (("n",), LaunchScreen, "demo.yaml"),
     (("space", "space", "d"), DiffScreen, "val/loss"),

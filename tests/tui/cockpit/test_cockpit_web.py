@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from albor_tui.web import (
     MIN_TOKEN_CHARS,
     Doorkeeper,
     bounded,
+    end_process,
     read_token,
 )
 
@@ -146,12 +149,12 @@ class Served:
         self.process = subprocess.Popen(
             [*argv, *options],
             env={**os.environ, "ALBOR_HOME": str(home)},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            stdout=subprocess.PIPE,
         )
         deadline = time.monotonic() + 30
         while not self._answers():
-            assert self.process.poll() is None, self.process.stderr.read()
+            assert self.process.poll() is None, self.process.stdout.read()
             assert time.monotonic() < deadline, "the server never answered"
             time.sleep(0.05)
 
@@ -174,10 +177,15 @@ class Served:
 
     def said(self, pattern: str) -> str:
         """The first group of a pattern in the next lines of its terminal."""
-        for line in iter(self.process.stderr.readline, b""):
+        for line in iter(self.process.stdout.readline, b""):
             if found := re.search(pattern, line.decode()):
                 return found[1]
         raise AssertionError(f"the server ended without {pattern!r}")
+
+    def everything_said(self) -> str:
+        """What its terminal has, of all its life: it ends."""
+        self.process.terminate()
+        return self.process.stdout.read().decode()
 
     def children(self) -> list[int]:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -186,7 +194,7 @@ class Served:
     def close(self) -> None:
         self.process.terminate()
         self.process.wait(15)
-        self.process.stderr.close()
+        self.process.stdout.close()
 
 
 @pytest.fixture
@@ -280,6 +288,7 @@ async def test_a_client_cannot_make_a_cockpit_huge_nor_leave_one_behind(open_ser
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await session.ws_connect(url, headers={"Origin": origin})
         assert refused.value.status == 503
+        others = [asyncio.create_task(drained(page)) for page in open_pages[1:]]
         seen = b""
         await open_pages[0].send_str(json.dumps(["resize", {"width": 10**9, "height": 10**9}]))
         async with asyncio.timeout(60):
@@ -297,9 +306,70 @@ async def test_a_client_cannot_make_a_cockpit_huge_nor_leave_one_behind(open_ser
         assert max(sizes) < 400_000  # kB; a screen of 500 x 200 takes some
         open_server.process.kill()
         open_server.process.wait(15)
+        await asyncio.gather(*others)
         async with asyncio.timeout(30):
             while any(is_there(pid) for pid in cockpits):
                 await asyncio.sleep(0.1)
+
+
+async def drained(page):
+    """A page that is looked at: only who reads answers the server's pings."""
+    async for _ in page:
+        pass
+
+
+@pytest.mark.slow
+async def test_pages_that_open_and_vanish_leave_no_more_cockpits_than_are_counted(open_server):
+    import aiohttp
+
+    origin = f"http://127.0.0.1:{open_server.port}"
+    async with aiohttp.ClientSession() as session:
+        for _ in range(2 * MAX_COCKPITS):
+            with contextlib.suppress(aiohttp.WSServerHandshakeError):
+                page = await session.ws_connect(f"{origin}/ws", headers={"Origin": origin})
+                page.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            assert len(open_server.children()) <= MAX_COCKPITS
+    async with asyncio.timeout(60):
+        while open_server.children():
+            await asyncio.sleep(0.05)
+    assert "Traceback" not in open_server.everything_said()
+
+
+async def test_a_cockpit_that_is_ended_is_gone_whether_it_listens_or_not():
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
+    for program, code in (("print(flush=True)", -signal.SIGTERM), (deaf, -signal.SIGKILL)):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-S", "-c", f"{program}; import time; time.sleep(60)",
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        await process.stdout.readline()
+        await end_process(process)
+        assert process.returncode == code
+        await end_process(process)
+
+
+@pytest.mark.slow
+async def test_what_is_no_request_and_no_message_leaves_no_traceback_where_it_is_served(
+    open_server,
+):
+    import aiohttp
+
+    for nonsense in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"\0" * 100, b"GET / HTTP/9\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", open_server.port), 10) as raw:
+            raw.sendall(nonsense + b"\r\n\r\n")
+            raw.shutdown(socket.SHUT_WR)
+            raw.settimeout(10)
+            raw.recv(1000)
+    origin = f"http://127.0.0.1:{open_server.port}"
+    async with aiohttp.ClientSession() as session:
+        for nonsense in ("{", "[]", "7", '["stdin"]', '["resize", 3]', '["stdin", 3]'):
+            page = await session.ws_connect(f"{origin}/ws", headers={"Origin": origin})
+            await page.send_str(nonsense)
+            async with asyncio.timeout(30):
+                async for _ in page:
+                    pass
+    assert "Traceback" not in open_server.everything_said()
 
 
 def is_there(pid: int) -> bool:

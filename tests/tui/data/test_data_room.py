@@ -70,7 +70,7 @@ async def test_what_is_being_read_says_so_and_what_cannot_be_says_why(cockpit, d
     async with cockpit().run_test(size=WIDE) as pilot:
         screen = await entered(pilot)
         await until(pilot, lambda: ("data_stats", fake_data.CODE) in desk.done)
-        assert "reading what it holds" in screen.query_one(DroppedSheet).text
+        assert "loading" in screen.query_one(DroppedSheet).text
         desk.may_answer.set()
         await until(pilot, lambda: screen.query_one(SourceList).count() > 0)
         await pilot.press("down")

@@ -355,7 +355,7 @@ async def test_events_are_newest_first_and_filtered_by_kind(cockpit, source):
         kinds = {}
         restarts = len(at(source).attempts) - 1
         assert f"restarts {restarts}   " in str(listing.parent.border_subtitle)
-        for kind in ("alerts", "restarts", "rewinds", "checkpoints", "control", "life"):
+        for kind in ("alerts", "restarts", "rewinds", "checkpoints", "control", "run"):
             await pilot.press("f")
             kinds[kind] = [event.name for event in listing.events]
         assert kinds == {
@@ -364,7 +364,7 @@ async def test_events_are_newest_first_and_filtered_by_kind(cockpit, source):
             "rewinds": [],
             "checkpoints": ["checkpoint.saved", "checkpoint.bad", "checkpoint.saved"],
             "control": ["control.resumed"],
-            "life": ["run.start", "guard.preflight_note"],
+            "run": ["run.start", "guard.preflight_note"],
         }
         await pilot.press("f")
         assert "None of its 9 events" in text_of(pilot.app.screen)

@@ -69,7 +69,7 @@ class PackInput:
 
 
 def open_input(
-    path: Path, val_fraction: float | None, seed: int, column: str = "text"
+    path: Path, val_fraction: float | None, seed: int, column: str | None = None
 ) -> PackInput:
     """Raises NotFoundError, DataError as `open_corpus`; UsageError for a fraction of what is split
     already.

@@ -9,12 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from albor_core.integrations.closing_record import is_closing
-from albor_core.integrations.importers.foreign import Losses, Point, numbers_in
+from albor_core.integrations.importers.foreign import Example, Losses, Point, numbers_in
+from albor_core.integrations.importers.tables.notation import Notation
+from albor_core.integrations.importers.tables.places import (
+    LearnedPlaces,
+    RowPlace,
+    RowPlaces,
+    step_word,
+)
 from albor_core.integrations.importers.tables.rows import (
     KEYS,
     RUNS,
     SPLITS,
     STEPS,
+    VALUES,
     WALLS,
     Row,
 )
@@ -32,7 +40,11 @@ _PARTS = {
     for word in words.split()
 }
 _SHARED = frozenset(("epoch", "lr", "learning_rate", "grad_norm"))  # of the run, not of a part
-_PROGRAM_STEPS = ("train/global_step", "trainer/global_step", "global_step")
+_PROGRAM_STEPS = ("train/global_step", "trainer/global_step", "global_step", "time/batch")
+_TIME = "_timestamp"
+_KINDS = ("type", "event", "kind")
+_LAST_WORDS = frozenset(("summary", "final", "run_summary", "final_summary", "result", "results"))
+_WORDED = frozenset((*RUNS, *KEYS, *SPLITS, *_KINDS, "experiment"))
 
 
 @dataclass
@@ -42,9 +54,12 @@ class Columns:
     split: str | None = None
     axes: dict[str, float] = field(default_factory=dict)
     """Columns that may be the program's step, where W&B's `_step` counts calls: the last value."""
+    notation: Notation = field(default_factory=Notation)
+    places: dict[str | None, LearnedPlaces] = field(default_factory=dict)
+    """Of each run."""
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Columns:
+    def of(cls, rows: Iterable[Row], most_runs: int) -> Columns:
         """Read a table once."""
         columns, is_first = cls(), True
         for row in rows:
@@ -53,45 +68,121 @@ class Columns:
             if is_first:
                 columns.axes = dict.fromkeys((n for n in _PROGRAM_STEPS if n in row), -1.0)
             is_first = False
-            for name, last in list(columns.axes.items()):
-                value = row.get(name)
-                if is_number(value) and value >= last and value == value // 1:
-                    columns.axes[name] = value
-                else:
-                    del columns.axes[name]
+            columns._see(row)
+            name = run_of(row)
+            if name in columns.places or len(columns.places) <= most_runs:
+                read = columns.numbers(row)
+                if keys := _metrics(read):
+                    places = columns.places.setdefault(name, LearnedPlaces())
+                    places.see(read, columns.part(row), keys)
         return columns
 
-    def point(self, row: Row, losses: Losses) -> Point:
-        """A row as values of one step."""
-        step, wall = self._step(row), _wall(_first(row, WALLS))
-        key = _first(row, KEYS)
-        part = self._part(row)
-        if isinstance(key, str) and "value" in row:
-            return Point(step, wall, numbers_in({_named(key, part): row["value"]}, losses))
-        used = {*STEPS, *RUNS, "experiment", self.split if part else None}
-        used.update(WALLS if wall is not None else ())
-        values = {k: v for k, v in row.items() if k not in used}
-        if is_closing(values):  # means over the run, no point of its curves
-            values = {k if k in _SHARED else f"summary/{k}": v for k, v in values.items()}
-        return Point(
-            step, wall, numbers_in({_named(k, part): v for k, v in values.items()}, losses)
-        )
+    def _see(self, row: Row) -> None:
+        for name, last in list(self.axes.items()):
+            value = row.get(name)
+            if is_number(value) and value >= last and value == value // 1:
+                self.axes[name] = value
+            else:
+                del self.axes[name]
+        for name, value in row.items():
+            if isinstance(value, str):
+                self.notation.see(name, value)
 
-    def _step(self, row: Row) -> Any:
-        if "_step" in row and "step" not in row and self.axes:
-            return _whole(row[next(iter(self.axes))])
-        return _whole(_first(row, STEPS))
+    def numbers(self, row: Row, told: list[tuple[str, str, float]] | None = None) -> Row:
+        """A row with its numbers as such, however they are written; what had to be decided of them
+        is added to `told` as kind, column and number.
+        """
+        found: dict[str, Any] = {}
+        for name, value in row.items():
+            found[name] = value
+            read = None
+            if isinstance(value, str) and name not in _WORDED:
+                read = self.notation.number(name, value)
+            if read is not None:
+                found[name] = read[0]
+                if told is not None:
+                    told.append((read[1], name, float(read[0])))
+        axis = next(iter(self.axes), None)
+        if axis is not None and "step" not in row and ("_step" in row or step_word(row) is None):
+            found["step"] = row[axis]
+        return found
 
-    def _part(self, row: Row) -> str:
+    def part(self, row: Row) -> str:
+        """What a row is of: train, val, test, another word, or "" where it does not say."""
         said = row.get(self.split) if self.split is not None else None
         word = said.strip() if isinstance(said, str) else ""
         return _PARTS.get(word.lower(), word)
+
+
+class RowReader:
+    """The rows of one run as points, asked in their order."""
+
+    def __init__(self, columns: Columns, run: str | None) -> None:
+        self._columns = columns
+        self._places = RowPlaces(columns.places.get(run) or LearnedPlaces())
+
+    def point(self, row: Row, losses: Losses) -> Point:
+        """A row as values of one step."""
+        told: list[tuple[str, str, float]] = []
+        row, part = self._columns.numbers(row, told), self._columns.part(row)
+        place, wall = self._places.of(row, part), _wall(_first(row, (*WALLS, *_times_beside(row))))
+        values = self._values(row, part, wall, place)
+        numbers = numbers_in(values, losses)
+        step = place.step if isinstance(place.step, int) else None
+        for kind, name, number in told:
+            metric = next(iter(values), name) if name in VALUES and name not in values else name
+            losses.note(kind, example=Example(metric, step, number))
+        if place.is_moved and numbers:
+            key, value = next(iter(numbers.items()))
+            first = float(value) if is_number(value) else None
+            losses.note("renumbered", len(numbers), Example(key, step, first))
+        return Point(place.step, wall, numbers, place.axis)
+
+    def _values(self, row: Row, part: str, wall: float | None, place: RowPlace) -> dict[str, Any]:
+        if (one := _only_value(row)) is not None:
+            return {_named(one[0], part): one[1]}
+        used = {*STEPS, *RUNS, "experiment", self._columns.split if part else None}
+        used.update((*WALLS, *_times_beside(row)) if wall is not None else ())
+        values = {k: v for k, v in row.items() if k not in used}
+        is_ours = place.is_closing or is_closing(values)
+        if is_ours or _is_last_word(row):  # means over the run, no point of its curves
+            return {
+                k if k in _SHARED else f"summary/{_named(k, part)}": v for k, v in values.items()
+            }
+        return {_named(k, part): v for k, v in values.items()}
 
 
 def run_of(row: Row) -> str | None:
     """The name of the run that a row belongs to, if it says one."""
     said = _first(row, RUNS)
     return str(said) if isinstance(said, str | int | float) and said != "" else None
+
+
+def _times_beside(row: Row) -> tuple[str, ...]:
+    """Columns with the times of the values of another, as SwanLab writes them."""
+    return tuple(name for name in row if name.endswith(_TIME) and name.removesuffix(_TIME) in row)
+
+
+def _only_value(row: Row) -> tuple[str, Any] | None:
+    """The metric and value of a row that has one of each; None for other rows."""
+    key = _first(row, KEYS)
+    is_one = isinstance(key, str) and any(name in row for name in VALUES)
+    return (key, _first(row, VALUES)) if is_one else None
+
+
+def _metrics(row: Row) -> list[str]:
+    """The columns of a row that have numbers, but for its place."""
+    if (one := _only_value(row)) is not None:
+        row = dict([one])
+    places = (*STEPS, *WALLS) if _wall(_first(row, WALLS)) is not None else STEPS
+    numbers = numbers_in(row, Losses())
+    return [name for name, number in numbers.items() if number != {} and name not in places]
+
+
+def _is_last_word(row: Row) -> bool:
+    """Whether a row calls itself what is said at the end."""
+    said = (row.get(name) for name in (*SPLITS, *_KINDS))
+    return any(isinstance(word, str) and word.strip().lower() in _LAST_WORDS for word in said)
 
 
 def _split_of(row: Row) -> str | None:
@@ -108,11 +199,6 @@ def _named(key: str, part: str) -> str:
     is_told = key.split("/")[0].split("_")[0].lower() in _PARTS
     is_grouped = "/" in key and (part == "train" or key.startswith("optim/"))
     return key if not part or key in _SHARED or is_told or is_grouped else f"{part}/{key}"
-
-
-def _whole(said: Any) -> Any:
-    """A step said as 10.0 is 10; None for one that is not a number."""
-    return int(said) if isinstance(said, float) and said.is_integer() else said
 
 
 def _first(row: Row, names: tuple[str, ...]) -> Any:

@@ -54,6 +54,8 @@ def _records(said: Any, path: Path) -> list[Any]:
         raise DataError(f"{path}: a single JSON value, so no history", hint=_HINT)
     if columns := _columns(said):
         return columns
+    if rows := _series(said):
+        return rows
     for name in _LISTS:
         inside = said.get(name)
         if isinstance(inside, list) and any(isinstance(one, dict) for one in inside):
@@ -62,6 +64,20 @@ def _records(said: Any, path: Path) -> list[Any]:
             return columns
     names = ", ".join(sorted(said)[:4])
     raise DataError(f"{path}: one JSON object ({names[:120]}), so no history", hint=f"take {_HINT}")
+
+
+def _series(said: dict[str, Any]) -> list[Any]:
+    """Rows of `{title: {series: {x: [...], y: [...]}}}`, as ClearML gives its scalars."""
+    rows: dict[Any, dict[str, Any]] = {}
+    for title, inside in said.items():
+        for name, one in inside.items() if isinstance(inside, dict) else ():
+            x, y = (one.get("x"), one.get("y")) if isinstance(one, dict) else (None, None)
+            if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+                return []
+            for at, value in zip(x, y, strict=True):
+                if isinstance(at, int | float):
+                    rows.setdefault(at, {"step": at})[f"{title}/{name}"] = value
+    return [rows[at] for at in sorted(rows)]
 
 
 def _columns(said: dict[str, Any]) -> list[Any]:

@@ -1,11 +1,9 @@
 """Plain CSV, JSON lines and JSON: a row for each step, or, as `albor runs export` writes them, a
 row for each value.
 
-The step is in a column `step`, `_step`, `global_step`, `iteration`, `iter` or `num_updates`, else
-it is the row's number; the time, in `wall`, `timestamp`, `_timestamp`, `wall_time` or `time` as
-seconds since 1970 or ISO 8601. Columns `key` (or `metric`, `tag`) and `value` together mean a row
-for each value. A column `run` parts a file into several runs; a word in `split`, `subset`, `mode`,
-`stage` or `phase`, into train/, val/ and test/. Every other column of numbers is a metric.
+`rows.py` has the names of columns for the step, the time, the run and the part (train, val, test);
+`places.py` says where a row lies whose column counts something else. Columns `key` and `value`
+together mean a row for each value. Every other column of numbers is a metric.
 """
 
 from __future__ import annotations
@@ -16,9 +14,15 @@ from pathlib import Path
 
 from albor_core.integrations.importers.foreign import ForeignRun, Importer, Item, Losses
 from albor_core.integrations.importers.tables.chart import chart_rows, is_chart
-from albor_core.integrations.importers.tables.columns import Columns, run_of
+from albor_core.integrations.importers.tables.columns import Columns, RowReader, run_of
 from albor_core.integrations.importers.tables.document import document_rows, run_name
-from albor_core.integrations.importers.tables.rows import Row, csv_rows, heading, json_lines
+from albor_core.integrations.importers.tables.rows import (
+    Row,
+    csv_rows,
+    heading,
+    is_log_line,
+    json_lines,
+)
 from albor_core.run.errors import DataError
 
 MAX_RUNS = 200
@@ -28,7 +32,7 @@ _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"
 def read(kind: str, files: list[Path], root: Path) -> Iterator[ForeignRun]:
     """The runs of files of `kind`. Raises DataError for a file without a number."""
     for path in sorted(files):
-        columns = Columns.of(_rows(kind, path, Losses()))
+        columns = Columns.of(_rows(kind, path, Losses()), MAX_RUNS)
         for run, experiment in _names(kind, path, columns).items():
             yield ForeignRun(
                 source=kind,
@@ -45,16 +49,14 @@ def _names(kind: str, path: Path, columns: Columns) -> dict[str | None, str | No
     that names none.
     """
     found: dict[str | None, str | None] = {}
-    has_numbers = False
     for row in _rows(kind, path, Losses()):
-        has_numbers = has_numbers or bool(columns.point(row, Losses()).values)
         name = run_of(row)
         if name not in found:
             if len(found) >= MAX_RUNS:
                 raise DataError(f"{path}: more than {MAX_RUNS} runs", hint="split the file")
             said = row.get("experiment")
             found[name] = said if isinstance(said, str) and said else None
-    if not has_numbers:
+    if not columns.places:
         raise DataError(
             f"{path}: no number in it, so no history",
             hint="name a file with a column for each metric",
@@ -65,9 +67,10 @@ def _names(kind: str, path: Path, columns: Columns) -> dict[str | None, str | No
 def _items(
     kind: str, path: Path, run: str | None, columns: Columns, losses: Losses
 ) -> Iterator[Item]:
+    reader = RowReader(columns, run)
     for row in _rows(kind, path, losses):
         if run_of(row) == run:
-            yield columns.point(row, losses)
+            yield reader.point(row, losses)
 
 
 def _rows(kind: str, path: Path, losses: Losses) -> Iterator[Row]:
@@ -87,8 +90,10 @@ def _is_text(kind: str, path: Path, head: bytes) -> bool:
     """Whether a text is of `kind`: by its name, else by whether it begins as JSON."""
     if not head or b"\0" in head:
         return False
-    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    begins = {b"{": "jsonl", b"[": "json"}.get(first, "csv")
+    said = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    begins = {b"{": "jsonl", b"[": "json"}.get(said[:1], "csv")
+    if is_log_line(said.decode("utf-8", "replace")):
+        begins = "jsonl"
     return _SUFFIXES.get(path.suffix.lower(), begins) == kind
 
 

@@ -13,15 +13,23 @@ from albor_core.integrations.importers.foreign import Losses
 from albor_core.run.errors import DataError
 
 MAX_LINE_CHARS = 1 << 20
-STEPS = ("step", "_step", "global_step", "iteration", "iter", "num_updates",
-         "train_num_updates", "valid_num_updates")  # fmt: skip  # the last three of fairseq
+STEPS = ("step", "_step", "global_step", "iteration", "iterations", "iter", "current_steps",
+         "global_steps", "num_updates", "train_num_updates", "valid_num_updates",
+         )  # fmt: skip  # current_steps of llama-factory, the last three of fairseq
 WALLS = ("wall", "timestamp", "_timestamp", "wall_time", "wall time", "time")
-KEYS = ("key", "metric", "tag")
+KEYS = ("key", "metric", "tag", "metricname")
+VALUES = ("value", "metricvalue")
 RUNS = ("run", "run_id", "run_name")
-SPLITS = ("split", "subset", "mode", "stage", "phase")
+SPLITS = ("split", "subset", "mode", "stage", "phase", "runcontext")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3}){2,}|[+-]?\d{1,3}(,\d{3})+\.\d*")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
-_WORDS = frozenset((*STEPS, *WALLS, *KEYS, *RUNS, *SPLITS, "value"))
+_LOGGED = re.compile(r"\[?\d{4}-\d\d-\d\d[ T]")
+_AS_LOGGED = re.compile(r"^\[?\d{4}-\d\d-\d\d[ T][^{]{0,200}\| ?\{")  # as fairseq writes them
+_PRINTED = re.compile(r"\{'\w")
+_AS_JSON = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "None": "null", "True": "true",
+            "False": "false"}  # fmt: skip
+_PYTHON_WORDS = re.compile(r"(?<=: )(?:nan|-?inf|None|True|False)(?=[,}])")
+_WORDS = frozenset((*STEPS, *WALLS, *KEYS, *RUNS, *SPLITS, *VALUES, "epoch"))
 Row = Mapping[str, Any]
 
 
@@ -42,19 +50,38 @@ def json_lines(path: Path, losses: Losses) -> Iterator[Row]:
     for line in lines(path, losses):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
+        row = _record(_AS_LOGGED.sub("{", line, count=1))
+        if row is not None:
             yield as_row(row)
+        elif is_log_line(line):
+            losses.note("line of text")
         else:
             losses.damaged += 1
 
 
+def is_log_line(line: str) -> bool:
+    """Whether a line begins with the time, as those of logs do."""
+    return _LOGGED.match(line) is not None
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """The object of a line, also where Python printed it; None where it is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        if not _PRINTED.match(line):
+            return None
+        said = _PYTHON_WORDS.sub(lambda found: _AS_JSON[found[0]], line.replace("'", '"'))
+        try:
+            row = json.loads(said)
+        except (ValueError, RecursionError):
+            return None
+    return row if isinstance(row, dict) else None
+
+
 def as_row(record: Mapping[str, Any]) -> Row:
     """An object of JSON whose texts that are numbers are numbers, as in a CSV file."""
-    return {k: number_of(v) if isinstance(v, str) else v for k, v in record.items()}
+    return {_heading(k): number_of(v) if isinstance(v, str) else v for k, v in record.items()}
 
 
 def csv_rows(path: Path, losses: Losses) -> Iterator[Row]:

@@ -67,6 +67,15 @@ _MIN: tuple[str, ...] = (
     "davies bouldin|davies bouldin score|davies bouldin index",
     # optimisation and bandits: BoTorch
     "regret|cumulative regret|simple regret|optimality gap",
+    # structures, risk: CASP, empyrical
+    "rmsd|max drawdown|jer",
+    # questions and answers: ragas; use of a codebook and diversity: Texygen
+    "noise sensitivity|self bleu|pairwise bleu|hallucination rate",
+    # torchmetrics and sklearn.metrics, by the names of their classes and functions
+    "learned perceptual image patch similarity|word info lost|fall out|fallout|log cosh error",
+    "tweedie deviance score|relative squared error|minkowski distance|ece 1 bin|ece 10 bin|logcosh",
+    "negative likelihood ratio|nmse|normalized mean squared error|nelbo|negative elbo|loss epoch",
+    "kullback leibler divergence|kl divergence|hinge|root mean squared log error|squared hinge",
     # divergences of two distributions that are compared: scipy.stats, torchmetrics
     "wasserstein distance|emd|earth mover distance|earth movers distance|jsd|mmd",
     "maximum mean discrepancy",
@@ -122,6 +131,23 @@ _MAX: tuple[str, ...] = (
     "pearson|pearsonr|spearman|spearmanr|kendall|pearson corrcoef|spearman corrcoef|pearson r",
     "pearson correlation|spearman correlation|kendalltau|concordance correlation coefficient|ccc",
     "nash sutcliffe efficiency|nse|kling gupta efficiency|kge|spearman rho",
+    # coefficients by the short names that losses of MONAI and segmentation_models have
+    "dice coef|dice coeff|jaccard coef|matthews corr coef|silhouette coef|dsc|generalized dice",
+    # torchmetrics by the names of its classes, ITU-T P.862: wide and narrow band
+    "pesq wb|pesq nb|perceptual evaluation speech quality|short time objective intelligibility",
+    "signal noise ratio|signal distortion ratio|scale invariant signal noise ratio",
+    "scale invariant signal distortion ratio|structural similarity index measure",
+    "peak signal noise ratio|word info preserved|normalized dcg|critical success index",
+    "generalized dice score|complete intersection over union|distance intersection over union",
+    # structures: AlphaFold, CASP; advertising; COMET without references
+    "tm score|tmscore|gdt ts|lddt|plddt|gauc|comet kiwi|xcomet xl|quadratic kappa|dockq",
+    # questions and answers: ragas, HELM
+    "answer relevancy|answer relevance|context relevancy|context relevance|answer correctness",
+    "factual correctness|response relevancy|groundedness|response groundedness|math equiv",
+    # sklearn.metrics, torchmetrics: scores of deviance, agreement, clusters
+    "d2 absolute error score|d2 pinball score|d2 tweedie score|d2 log loss score|d2 brier score",
+    "fleiss kappa|rand score|rand index|mutual info score|dunn index|concordance corr coef",
+    "multi scale structural similarity index measure|iou coef|average recall|agent goal accuracy",
     # fairness: fairlearn
     "demographic parity ratio|equalized odds ratio",
     # clustering: sklearn.metrics
@@ -148,8 +174,40 @@ LOOSE = word_set("""
     loss losses logloss nll ppl perplexity bpb bpc mse mae rmse rmsle mape smape wer cer fid ece
     error errors acc accuracy accuracies f1 precision recall auc auroc auprc ndcg mrr bleu rouge
     rougel chrf meteor iou miou dice psnr ssim reward rewards rew return returns bertscore
-    crossentropy
+    crossentropy epe ade fde mpjpe absrel lpips fvd pesq stoi crps mase nmse bpd elbo
 """)
+# what turns these alone, or leaves no side to them
+TURNS_OF: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("perplexity", "ppl"), word_set("""
+        code codes codebook vq prob quantizer quantized token_usage tsne expert experts router
+        routing gate gating cluster clusters assignment usage
+    """)),
+    **dict.fromkeys(("precision", "recall"), word_set("""
+        mixed half double floating float numeric numerical machine product autocast
+    """)),
+    **dict.fromkeys(("accuracy", "acc", "accuracies"), word_set("""
+        domain real majority probe trigger
+    """)),
+    **dict.fromkeys(("auc", "auroc", "auprc"), word_set("deletion risk domain sparsification")),
+    **dict.fromkeys(("bleu", "rouge", "rougel", "chrf", "meteor"), word_set("self pairwise copy")),
+    "f1": word_set("kitti flow fl outlier outliers"),  # a share of outliers: KITTI, RAFT
+    **dict.fromkeys(("loss", "losses"), word_set("""
+        profit stop and heat weight hair hearing domain
+    """)),
+    **dict.fromkeys(("error", "errors"), word_set("tracking standard std sampling margin")),
+    **dict.fromkeys(("return", "returns", "reward", "rewards"), word_set("""
+        product early exit code penalty invalid
+    """)),
+    **dict.fromkeys(("successrate", "passrate", "hitrate", "solverate", "winrate"), word_set("""
+        injection exploit evasion phishing deception trojan hijack hijacking manipulation spoof
+        spoofing bypass intrusion fraud crash collision kill violation trigger triggered poison
+        stop loss rate black white red blue player
+    """)),
+}  # fmt: skip
+LOSS_OF = word_set("""
+    cls bbox box mask rpn giou ciou diou iou dice dfl obj objectness centerness kpt keypoint seg
+    aux hm wh off xy kd mel dur f0 pitch class labels ce bce reg att ctc rnnt
+""")  # detectors, segmenters and ESPnet put the word first: loss_rpn_cls
 
 COSTS = word_set("""
     latency runtime walltime elapsed duration memory mem rss vram time seconds secs sec
@@ -176,10 +234,12 @@ NEUTRAL = word_set("""
     multiclass multilabel none charts rollout rollouts episode ep global model objective get
     extrinsic k n strict flexible extract main env m b l lsum sum geval text image masked token
     char word node edge bbox segm mask top box cls classification regression per sample median
-    normalized norm raw batch corpus sentence unweighted
+    normalized norm raw batch corpus sentence unweighted ctc att rnnt transducer ovr ovo samples
 """) | {"percent", "pct", "p50", "p90", "p95", "p99"}
 # what may stand behind a known name without changing what it says
-BEHIND = NEUTRAL - {"token", "char", "word", "node", "edge", "top", "box", "image", "text", "env"}
+BEHIND = (
+    NEUTRAL - {"token", "char", "word", "node", "edge", "top", "box", "image", "text", "env"}
+) | {"min", "max", "full"}
 # what makes another figure of the one beside it, with another better side or none
 TURNS = word_set("""
     gap gaps regret distance rejected chosen toxicity toxic bias biased cost costs dropped drop

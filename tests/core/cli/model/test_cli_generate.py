@@ -7,6 +7,7 @@ import pytest
 import torch
 from called import call, document
 from hf_folder import write_model, write_tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from albor_core.cli.generate import DTYPES, _prompt, clean_text
 from albor_core.model.generate.text_model import load_text_model
@@ -111,6 +112,64 @@ def test_eos_of_the_files_beside_the_weights_ends_a_text(folder, file):
     (folder / file).write_text(json.dumps(about))
     [cut] = completions(folder, PROMPT, "--max-new-tokens", 12)
     assert cut["ids"] == whole["ids"][: whole["ids"].index(end)] and cut["finish"] == "stop"
+
+
+def name_specials(folder, *names, **roles):
+    """Tokens that are special, and what the file beside the tokenizer calls some of them."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    about = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**about, **roles}))
+    return [tokenizer.token_to_id(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "roles"),
+    [
+        (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), {}),
+        (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), {}),
+        (("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"), {}),
+        (tuple(f"<\uff5cfim\u2581{part}\uff5c>" for part in ("begin", "hole", "end")), {}),
+        (("A!", "B!", "C!"), {"prefix_token": "A!", "suffix_token": {"content": "B!"},
+                              "middle_token": "C!"}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_hole_is_asked_for_by_the_tokenizers_own_names(folder, names, roles):
+    prefix, suffix, middle = name_specials(folder, *names, **roles)
+    model = load_text_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+    before, after = model.encode(PROMPT), model.encode("\n    return a")
+    for order, ids in (
+        ("psm", [prefix, *before, suffix, *after, middle]),
+        ("spm", [prefix, suffix, *after, middle, *before]),
+    ):
+        assert model.infill(PROMPT, "\n    return a", order) == ids
+        code, found = document("generate", folder, PROMPT, "--suffix", "\n    return a", "--order",
+                               order, "--max-new-tokens", 4)  # fmt: skip
+        assert (code, found["order"], found["prompt_tokens"]) == (0, order, len(ids))
+    assert found["suffix"] == "\n    return a"
+    assert middle not in model.infill("", f"a {names[2]}", "psm")[:-1]  # text that looks like one
+
+
+def test_a_filling_ends_at_any_special_token(folder):
+    how = (folder, PROMPT, "--suffix", "x", "--max-new-tokens", 12)
+    name_specials(folder, "<fim_prefix>", "<fim_suffix>", "<fim_middle>")
+    [whole] = completions(*how)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    end = whole["ids"][4]
+    tokenizer.add_special_tokens([AddedToken(tokenizer.id_to_token(end), special=True)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    [cut] = completions(*how)
+    assert cut["ids"] == whole["ids"][: whole["ids"].index(end)] and cut["finish"] == "stop"
+    assert completions(folder, PROMPT, "--max-new-tokens", 12)  # a prompt that goes on still reads
+
+
+def test_a_hole_needs_sentinels_and_an_order_a_hole(folder):
+    code, _, said = call("generate", folder, PROMPT, "--suffix", "x")
+    assert code == 7 and "cannot fill a hole: the tokenizer has no tokens for a prefix" in said
+    code, _, said = call("generate", folder, PROMPT, "--order", "spm")
+    assert code == 2 and "--order without --suffix" in said
 
 
 def test_a_run_is_its_newest_checkpoint(folder, tmp_path, monkeypatch):

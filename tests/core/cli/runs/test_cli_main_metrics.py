@@ -85,7 +85,7 @@ def test_a_mixed_list_fits_into_eighty_columns_with_every_value_whole(desk, loop
     found = lines(desk, COLUMNS="80")
     assert max(map(len, found.values())) <= 80
     assert "rollout/ep_rew_mean 455.5 \u2191" in found["ppo"]
-    assert "train/loss 2.5000 \u2193" in found["gpt"]
+    assert "val/loss 2.7500 \u2193" in found["gpt"]
     assert found["run"].split() == ["run", "status", "step", "metric", "alerts"]
 
 
@@ -98,7 +98,7 @@ def test_the_document_has_up_to_four_with_their_direction(desk, loops):
         "is_pinned": False,
         "stat": "last",
     }
-    assert [one["name"] for one in rows["gpt"]] == ["train/loss", "val/loss"]
+    assert [one["name"] for one in rows["gpt"]] == ["val/loss", "train/loss"]
     assert all(0 < len(some) <= 4 for some in rows.values())
 
 
@@ -112,7 +112,7 @@ def test_a_metric_that_is_not_finite_says_so_and_the_document_is_strict(desk):
 
 def test_a_metric_is_a_column_that_can_be_asked_for(desk, loops):
     assert lines(desk, "--columns", "id,metric")["gpt"].split() == [
-        *("gpt", "train/loss", "2.5000", "\u2193")
+        *("gpt", "val/loss", "2.7500", "\u2193")
     ]
 
 
@@ -120,7 +120,7 @@ def test_monitor_says_what_the_run_logs(desk, loops):
     assert "rollout/ep_rew_mean 455.5" in desk.quick("monitor", "ppo", "--once").out
     assert "eval_accuracy 0.9" in desk.quick("monitor", "glue", "--once").out
     line = desk.quick("monitor", "net", "--once").out
-    assert "loss 0.5000  Accuracy/test 0.75" in line
+    assert "Accuracy/test 0.75 \u2191  loss 0.5000" in line
     now = valid(desk.quick("monitor", "ppo", "--once", "--json"))["now"]
     assert now["metrics"][0]["name"] == "rollout/ep_rew_mean"
 

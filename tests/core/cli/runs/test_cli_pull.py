@@ -218,7 +218,7 @@ def test_a_live_run_comes_in_whole_lines_and_the_rest_next_time(near, hosts):
         found = pulled(near, "gpu1")
         copy = RunDir(Path(found["runs"][0]["path"]))
         assert copy.journal.read_bytes() == whole
-        assert found["runs"][0]["status"] == "running", "as it was when it was pulled"
+        assert found["runs"][0]["status"] == "unknown", "it ran when it was pulled"
         with run.journal.open("rb+") as file:
             file.truncate(len(whole))
         for step in (2, 3):
@@ -507,6 +507,70 @@ def test_a_folder_that_is_not_there_is_not_found(near, hosts):
     hosts.add("gpu1")
     refused = near.quick("runs", "pull", "gpu1:/no/such", "--json")
     assert (refused.code, refused.error["code"]) == (3, "not_found")
+
+
+@pytest.mark.parametrize("lie", ["nothing", "no bytes", "a link", "other files"])
+def test_a_host_that_lists_a_journal_and_does_not_send_it_is_told_of(near, hosts, lie, monkeypatch):
+    from albor_core.integrations.importers import remote_folder
+
+    run = made(hosts.add("gpu1"), "one-1")
+    whole = run.journal.read_bytes()
+    fetch = remote_folder.RemoteFolder.fetch
+
+    def lies(self, copies):
+        run.journal.unlink()
+        if lie == "no bytes":
+            run.journal.write_bytes(b"")
+        elif lie == "a link":
+            run.journal.symlink_to("run.json")
+        elif lie == "other files":
+            (run.path / "system.jsonl").write_bytes(whole)
+        fetch(self, copies)
+
+    monkeypatch.setattr(remote_folder.RemoteFolder, "fetch", lies)
+    found = pulled(near, "gpu1", code=1)
+    ((result,), (problem,)) = found["runs"], found["problems"]
+    assert problem["message"].endswith(
+        "1 file did not come as listed (journal.jsonl): copy it again"
+    )
+    copy = RunDir(Path(result["path"]))
+    there = [path for path in (copy.run_json, copy.exit) if path.exists()]
+    assert result["files"] == len(there)
+    assert result["bytes"] == sum(path.stat().st_size for path in there)
+    monkeypatch.setattr(remote_folder.RemoteFolder, "fetch", fetch)
+    run.journal.unlink(missing_ok=True)
+    run.journal.write_bytes(whole)
+    assert pulled(near, "gpu1")["runs"][0]["files"] >= 1
+    assert len(points(near.home, "one-1")) == 5
+
+
+def test_a_host_that_sends_more_than_it_listed_is_stopped(near, hosts, monkeypatch):
+    from albor_core.integrations.importers import remote_folder
+
+    run = made(hosts.add("gpu1"), "one-1")
+    (run.path / "config.yaml").write_text("a: 1\n")
+    endless = remote_folder._FILES + "cat /dev/zero\n"
+    monkeypatch.setattr(remote_folder, "_FILES", endless)
+    refused = near.quick("runs", "pull", "gpu1", "--json")
+    assert (refused.code, refused.error["code"]) == (75, "try_again")
+    assert "more than it listed" in refused.error["message"]
+
+
+def test_a_file_that_is_larger_than_listed_does_not_come_by_half(near, hosts, monkeypatch):
+    from albor_core.integrations.importers import remote_folder
+
+    run = made(hosts.add("gpu1"), "one-1")
+    fetch = remote_folder.RemoteFolder.fetch
+    (run.path / "config.yaml").write_text("a: 1\n")
+
+    def grows(self, copies):
+        (run.path / "config.yaml").write_text("a: 1\nb: 2\n")
+        fetch(self, copies)
+
+    monkeypatch.setattr(remote_folder.RemoteFolder, "fetch", grows)
+    found = pulled(near, "gpu1", code=1)
+    assert "(config.yaml)" in found["problems"][0]["message"]
+    assert not (Path(found["runs"][0]["path"]) / "config.yaml").exists()
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])

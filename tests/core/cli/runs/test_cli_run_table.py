@@ -7,6 +7,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,25 @@ def test_columns_are_fields_metrics_and_params(desk, table):
     assert first.split() == ["a0", "1.0000", "0.001", "1.5", "adamw"]
     shown = desk.quick("runs", "ls", "--columns", "id,tags,parent,status,path,age,created,mfu")
     assert shown.code == 0 and "a0" in shown.out.splitlines()[1]
+
+
+def test_how_long_runs_took_is_a_column_and_an_order(desk, monkeypatch):
+    created = time.time() - 7200
+    for name, took in (("short", 60.0), ("long", 5400.0)):
+        run = record(desk.folder / "out", name, created=created)
+        with closing(sqlite3.connect(desk.home / "experiments.db")) as db, db:
+            db.execute(
+                "UPDATE runs SET created = ?, ended_wall = ?, ended_status = 'completed'"
+                " WHERE run = ?", (created, created + took, run.id),
+            )  # fmt: skip
+    words = ("runs", "ls", "--sort", "duration")
+    told = valid(desk.quick(*words, "--json"))["runs"]
+    assert [(one["id"], one["duration_s"]) for one in told] == [("long", 5400), ("short", 60)]
+    shown = desk.quick(*words, "--columns", "id,duration").out.split()
+    assert shown == ["run", "duration", "long", "1h", "30m", "short", "1m", "00s"]
+    assert "duration" in desk.quick("runs", "ls").out.splitlines()[0].split()
+    found = valid(desk.quick("runs", "ls", "duration>3600", "--json"))["runs"]
+    assert [one["id"] for one in found] == ["long"]
 
 
 def test_seeds_of_one_config_are_one_line(desk, table):
@@ -418,9 +439,11 @@ def test_a_life_that_starts_without_its_guard_is_at_no_step_either(desk, table, 
 
 def test_a_program_that_told_of_no_step_is_at_none(desk):
     record(desk.folder / "out", "mute", losses=())
-    heads, columns = map(str.split, desk.quick("runs", "ls", "id:mute").out.splitlines()[-2:])
-    assert heads[-2:] == ["step", "alerts"], "columns that say nothing of any run take no room"
-    assert columns[-2:] == ["-"] * 2
+    heads = desk.quick("runs", "ls", "id:mute").out.splitlines()[-2].split()
+    told = ["step", "duration", "alerts"]
+    assert heads[-3:] == told, "columns that say nothing of any run take no room"
+    shown = desk.quick("runs", "ls", "id:mute", "--columns", "step,alerts").out.split()
+    assert shown[-2:] == ["-"] * 2
 
 
 def test_a_killed_run_is_shown_at_the_step_where_its_journal_ends(desk, table):

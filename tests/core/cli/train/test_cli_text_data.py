@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 from albor_core.data.pack.manifest import load_manifest
@@ -13,10 +14,15 @@ from albor_core.data.pack.manifest import load_manifest
 def test_text_is_packed_once_and_trained_on(user, data):
     named = ("--set", f"data.train={data / 'corpus.parquet'}", "--set", "training.max_steps=2")
     named += ("--set", "training.warmup_steps=1")
-    refused = user.albor("train", "plan", "tiny.yaml", *named, "--json")
-    assert refused.code == 1
-    assert "holds text (column text) that is not packed yet" in refused.error["message"]
-    assert "albor train apply" in refused.error["hint"]
+    before = user.albor("train", "plan", "tiny.yaml", *named, "--json")
+    assert before.code == 0, before.err
+    told = before.document["data"]["train"]
+    assert told["path"] == str(data / "corpus.parquet")
+    assert told["sampled_bytes"] > 1000 and told["packing_seconds"] > 0
+    assert (
+        "of its text; apply packs it first, about 1s"
+        in user.albor("train", "plan", "tiny.yaml", *named).out
+    )
     assert not (user.home / "cache").exists()
     first = user.albor("train", "apply", "tiny.yaml", *named, "--name", "one")
     assert first.code == 0, first.err
@@ -24,11 +30,13 @@ def test_text_is_packed_once_and_trained_on(user, data):
     resolved = json.loads((user.run("one").path / "config.resolved.json").read_text())
     (split,) = (user.home / "cache" / "packed").glob("*/train")
     assert resolved["data"]["train"] == str(split)
-    assert load_manifest(split).documents == pq.read_metadata(data / "corpus.parquet").num_rows
+    packed = load_manifest(split)
+    assert packed.documents == pq.read_metadata(data / "corpus.parquet").num_rows
+    assert told["sequences"] == pytest.approx(packed.sequences, rel=0.02, abs=2)
     planned = user.albor("train", "plan", "tiny.yaml", *named)
     assert planned.code == 0, planned.err
     best = user.albor("train", "plan", "tiny.yaml", *named, "--set", "data.packing=best-fit")
-    assert best.code == 1 and "--packing best-fit" in best.err, "it is not packed that way"
+    assert best.code == 0 and "apply packs it first" in best.out, "it is not packed that way"
     shards = f"data.train={split}"
     other = user.albor("train", "plan", "tiny.yaml", "--set", shards, "--set",
                        "data.packing=best-fit", "--json")  # fmt: skip

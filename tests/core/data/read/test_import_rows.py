@@ -205,3 +205,84 @@ def test_a_file_without_documents_is_refused_with_the_cause(tmp_path, name, cont
         import_sources([tmp_path / name], tmp_path / "out")
     assert name in caught.value.message and caught.value.hint
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("rows", "elsewhere"),
+    [
+        ([{"content": "a"}, {"text": "b"}, {"text": "c"}], {"text": 2}),
+        ([{"content": "a"}, {"content": None, "body": "b"}], {"body": 1}),
+        ([{"content": "a"}, {"content": " ", "code": "b"}], {"code": 1}),
+        ([{"content": "a"}, {"id": "7", "prompt": "longer"}], {"prompt": 1}),
+        ([{"content": "a"}, {"content": None, "id": "7"}, {"content": 7}], {}),
+    ],
+)
+def test_rows_with_their_text_in_another_column_are_told_by_its_name(tmp_path, rows, elsewhere):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = import_sources([path], tmp_path / "c.parquet")
+    assert [text for _, _, text in taken(report)] == ["a"]
+    assert dict(report.counts.sources["a.jsonl"].elsewhere) == elsewhere
+    assert read_record(report.out).counts.to_json() == report.counts.to_json()
+
+
+@pytest.mark.parametrize("kind", ["string", "dictionary"])
+def test_rows_of_parquet_with_their_text_in_another_column_are_told_by_its_name(tmp_path, kind):
+    table = {"text": ["a", None, "", "d"], "body": ["w", "x", "y", None]}
+    columns = {name: pa.array(said, pa.string()) for name, said in table.items()}
+    if kind == "dictionary":
+        columns = {name: column.dictionary_encode() for name, column in columns.items()}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    report = import_sources([tmp_path / "a.parquet"], tmp_path / "c.parquet")
+    assert [text for _, _, text in taken(report)] == ["a", "d"]
+    assert dict(report.counts.sources["a.parquet"].elsewhere) == {"body": 2}
+
+
+def test_a_column_of_parquet_that_holds_nothing_gives_way_to_one_of_text(tmp_path):
+    table = pa.table({"text": pa.nulls(1), "content": ["one"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    report = import_sources([tmp_path / "a.parquet"], tmp_path / "c.parquet")
+    assert [text for _, _, text in taken(report)] == ["one"]
+
+
+def test_the_column_of_text_is_found_wherever_it_first_stands(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [{"id": n} for n in range(150)] + [{"id": 150, "text": "late"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = import_sources([path], tmp_path / "c.parquet")
+    assert taken(report) == [("a.jsonl", "151", "late")]
+    assert report.skipped == {"no_text": 150}
+
+
+@pytest.mark.parametrize(
+    ("body", "texts", "elsewhere"),
+    [
+        ("id,text\n1,a\nid,text\n2,b\n", ["a", "b"], {}),
+        ("id,text\n1,a\ntext,id\nb,2\n", ["a", "b"], {}),
+        ("id,text\n1,a\nid,text,url\n2,b,u\n", ["a", "b"], {}),
+        ("id,text\n1,a\nid,content\n2,b\n", ["a"], {"content": 1}),
+        ("text\na\ntext\nb\n", ["a", "b"], {}),
+        ("id,text\n1,the text\n2,text\n", ["the text", "text"], {}),
+    ],
+)
+def test_a_heading_in_mid_file_says_where_the_text_of_its_rows_is(tmp_path, body, texts, elsewhere):
+    (tmp_path / "a.csv").write_text(body)
+    report = import_sources([tmp_path / "a.csv"], tmp_path / "c.parquet")
+    assert [text for _, _, text in taken(report)] == texts
+    assert dict(report.counts.sources["a.csv"].elsewhere) == elsewhere
+
+
+def test_files_of_one_folder_may_have_different_columns_and_each_says_which(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    pq.write_table(pa.table({"text": ["a"]}), folder / "0.parquet")
+    pq.write_table(pa.table({"id": [1], "content": ["b"]}), folder / "1.parquet")
+    with pytest.raises(DataError) as refused:
+        import_sources([folder], tmp_path / "c.parquet")
+    assert f"albor data import {folder}/*.parquet" in refused.value.hint
+    report = import_sources(sorted(folder.iterdir()), tmp_path / "c.parquet")
+    assert [text for _, _, text in taken(report)] == ["a", "b"]
+    assert [source.column for source in report.sources] == ["text", "content"]
+    asked = Asked(column="text")
+    with pytest.raises(DataError, match=r"1\.parquet: no column text \(columns: id, content\)"):
+        import_sources(sorted(folder.iterdir()), tmp_path / "d.parquet", asked)

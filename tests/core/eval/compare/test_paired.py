@@ -102,6 +102,20 @@ def test_of_many_figures_each_is_read_among_the_others():
     assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("n", [1, 2, 5, 50])
+def test_where_no_item_differs_the_exact_bound_is_said_and_none_of_other_figures(n):
+    same = {str(item): (float(item % 2), 1.0) for item in range(n)}
+    found = compare(same, same)
+    most = 1 - 0.025 ** (1 / n)  # Clopper and Pearson, of 0 of n
+    assert (found.low, found.high) == (pytest.approx(-most), pytest.approx(most))
+    assert found.most_differing == pytest.approx(most)
+    assert found.can_show == (n > 5)
+    wide = {item: (value + 0.5, size) for item, (value, size) in same.items()}
+    other = compare(wide, wide)
+    assert (other.low, other.high, other.most_differing) == (None, None, pytest.approx(most))
+    assert compare(same, {**same, "0": (1.0, 1.0)}).most_differing is None
+
+
 def test_a_single_item_bounds_nothing():
     found = compare({"one": (2.0, 1.0)}, {"one": (3.0, 1.0)})
     assert (found.low, found.high) == (None, None)

@@ -10,6 +10,7 @@ import random
 from dataclasses import asdict, dataclass, field
 
 KINDS = ("steps", "none", "resumed", "forked", "axis", "nan", "splits", "long")
+ALIKE = ("steps", "nan", "splits")  # what every peer can keep as it was said
 LONG = 3_000
 
 
@@ -46,15 +47,15 @@ class Truth:
         return asdict(self)
 
 
-def histories(count: int) -> list[History]:
-    """`count` of them, of all kinds in turn. The same for the same count, and a shorter list is the
-    beginning of a longer one.
+def histories(count: int, kinds: tuple[str, ...] = KINDS) -> list[History]:
+    """`count` of them, of these kinds in turn. The same for the same count, and a shorter list is
+    the beginning of a longer one.
     """
-    return [history(index) for index in range(count)]
+    return [history(index, kinds) for index in range(count)]
 
 
-def history(index: int) -> History:
-    kind = KINDS[index % len(KINDS)]
+def history(index: int, kinds: tuple[str, ...] = KINDS) -> History:
+    kind = kinds[index % len(kinds)]
     chance = random.Random(f"albor {index}")
     stride = 1 if kind == "none" else chance.choice((1, 1, 5, 10, 50, 128))
     count = LONG if kind == "long" else chance.randint(6, 40)

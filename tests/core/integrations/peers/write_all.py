@@ -4,7 +4,9 @@
 
 Each peer gets FOLDER/PEER with its own files in `files/` and `truth.json` beside them: what an
 import must give. `make peers` makes the environment, writes 200 of each and checks them; with
-`--pack` each folder goes into `PEER.tar.xz` here, which the tests of every day read.
+`--pack` each folder goes into `PEER.tar.xz` here, which the tests of every day read. With `--alike`
+they are curves that every peer keeps alike, in FOLDER/alike/PEER: what a comparison of two peers
+takes.
 """
 
 import argparse
@@ -17,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from histories import histories  # noqa: E402
+from histories import ALIKE, KINDS, histories  # noqa: E402
 
 PEERS = tuple(sorted(path.stem.removeprefix("peer_") for path in HERE.glob("peer_*.py")))
 
@@ -28,11 +30,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--peer", action="append", choices=PEERS)
     parser.add_argument("--pack", action="store_true")
+    parser.add_argument("--alike", action="store_true")
     chosen = parser.parse_args()
+    kinds = ALIKE if chosen.alike else KINDS
     for peer in chosen.peer or PEERS:
-        files = (chosen.folder / peer / "files").resolve()
+        folder = chosen.folder / "alike" if chosen.alike else chosen.folder
+        files = (folder / peer / "files").resolve()
         files.mkdir(parents=True)
-        truths = import_module(f"peer_{peer}").write(histories(chosen.count), files)
+        truths = import_module(f"peer_{peer}").write(histories(chosen.count, kinds), files)
         document = [truth.to_json() for truth in truths]
         (files.parent / "truth.json").write_text(json.dumps(document))
         print(f"{peer}: {len(truths)} histories")

@@ -1,0 +1,78 @@
+"""A comparison of many runs: each curve can be told from the others, and every run is named."""
+
+from __future__ import annotations
+
+import fake_feed
+import pytest
+from settled import settled, until
+
+from albor_tui.look import glyphs
+from albor_tui.screens.diff import DiffScreen, overlay
+from albor_tui.widgets.chart import plot
+from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.diff_panels import legend, letter
+
+RUNS = 12
+
+
+def curves(count: int = RUNS) -> list[dict[str, object]]:
+    steps = list(range(0, 100, 5))
+    return [{"steps": steps, "mean": [n + 0.01 * s for s in steps]} for n in range(count)]
+
+
+def document(count: int = RUNS) -> dict[str, object]:
+    made = fake_feed.diff_document()
+    runs = [{**made["runs"][0], "id": f"r{n}", "name": f"mlp-sweep-{n}"} for n in range(count)]
+    return {
+        **made,
+        "runs": runs,
+        "metric": "val/mse",
+        "curves": {"val/mse": curves(count)},
+        "metrics": {"val/mse": [{"last": 0.1 + n} for n in range(count)]},
+        "verdicts": made["verdicts"][:1] * (count - 1),
+        "reach": [],
+    }
+
+
+@pytest.mark.parametrize("is_ascii", [False, True])
+@pytest.mark.parametrize("width", [40, 100])
+def test_each_of_twelve_curves_has_its_letter_on_it(is_ascii, width):
+    lines = overlay(curves()).lines
+    job = plot.PlotJob(lines, width, 14, Range(0.0, 100.0), Range(0.0, 13.0), ascii=is_ascii)
+    canvas = plot.submit(job).result(10)
+    rows = ["".join(run.text for run in row) for row in canvas]
+    for index in range(RUNS):
+        at = [y for y, row in enumerate(rows) if letter(index) in row]
+        wanted = int((1 - (index + 0.5) / 13.0) * 14)  # where that curve lies
+        assert at and all(abs(y - wanted) <= 1 for y in at), (letter(index), at, wanted)
+
+
+def test_few_runs_are_told_apart_by_their_colours_and_have_no_letters(monkeypatch):
+    assert {line.letter for line in overlay(curves(5)).lines} == {""}
+    assert len({line.tone for line in overlay(curves(5)).lines}) == 5
+    monkeypatch.setattr(glyphs, "current", glyphs.ASCII)  # where a colour may be all there is not
+    assert [line.letter for line in overlay(curves(2)).lines] == ["B", "A"]
+
+
+@pytest.mark.parametrize("width", [60, 76, 156])
+@pytest.mark.parametrize("count", [2, 12, 26])
+def test_the_legend_names_every_run_in_few_rows(count, width):
+    rows = legend(document(count), width)
+    text = "\n".join(row.plain for row in rows)
+    assert [word for word in text.split() if len(word) == 1] == [letter(n) for n in range(count)]
+    assert all(row.cell_length <= width + 2 for row in rows)
+    assert len(rows) <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)], ids=str)
+async def test_a_diff_of_twelve_runs_shows_all_their_letters_and_names(cockpit, source, size):
+    source.document = document()
+    names = {f"r{n}": f"mlp-sweep-{n}" for n in range(RUNS)}
+    async with cockpit().run_test(size=size) as pilot:
+        await pilot.app.push_screen(DiffScreen(tuple(names), names))
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.query_one("#legend").display)
+        await settled(pilot)
+        shown = str(screen.query_one("#legend").render())
+        assert all(f"{letter(n)} mlp" in shown for n in range(RUNS))

@@ -309,7 +309,7 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement, lots: Trainable | N
         return f"{config.training.mode} has no form of it"
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]
-    if lots is not None and (found := misfit(lots.model)):
+    if lots is not None and (found := misfit(lots.model) or _odd_groups(lots)):
         return found
     if lots is not None and is_fp8 and lots.frozen:
         return "fp8 trains every matrix"
@@ -319,6 +319,16 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement, lots: Trainable | N
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
             return f"{op}: {reason}"
     return _mask_obstacle(config, placement)
+
+
+def _odd_groups(lots: Trainable) -> str:
+    """What lies between the matrices that Muon moves and is in another group, if anything."""
+    trained = lots.trained()
+    groups = [(name, g) for name, g in lots.groups().items() if trained[name].ndim > 1]
+    hidden = [at for at, (_, group) in enumerate(groups) if group == "hidden"]
+    between = groups[hidden[0] : hidden[-1]] if hidden else []
+    odd = next((name for name, group in between if group != "hidden"), None)
+    return "" if odd is None else f"{odd} lies among matrices of another group of the optimizer"
 
 
 def _mask_obstacle(config: Config, placement: Placement) -> str:

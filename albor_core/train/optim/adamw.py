@@ -273,7 +273,8 @@ class FlatAdamW:
             first, last = (starts := [at for _, at in names])[0], starts[-1]
             until = min((at for _, at in inside if at > last), default=end)
             times = self._times.get(kind, 1.0)
-            yield Piece(matrices, first, until, self.weight_decay / times, kind, times)
+            decay = 0.0 if kind == "vectors" else self.weight_decay / times
+            yield Piece(matrices, first, until, decay, kind, times)
 
     def groups(self) -> list[Group]:
         """What the kernels are told."""

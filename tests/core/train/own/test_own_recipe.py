@@ -43,7 +43,7 @@ def imports():
     before, path = {*sys.modules}, [*sys.path]
     yield
     for name in {*sys.modules} - before:
-        if name.partition(".")[0] in ("own_model", "my_lab"):
+        if name.partition(".")[0] in ("own_model", "my_lab", "classifier"):
             del sys.modules[name]
     sys.path[:] = path
 
@@ -306,6 +306,18 @@ def test_a_class_may_give_another_head_loss_with_figures_and_keeps_the_fused_ste
     assert found[0.0][1] == found[0.1][1]  # validation is of the next token alone
     config = parse_config(run.config_resolved.read_bytes(), file="c")
     assert build(config).obstacle == "it needs a GPU"
+
+
+def test_a_classifier_on_albor_s_decoder_learns_by_its_own_loss_and_metric(tmp_path):
+    for name in ("classifier.py", "classifier.yaml"):
+        shutil.copy(EXAMPLES / name, tmp_path / name)
+    more = ("training.max_steps=40", "training.eval_interval=20", "training.device=cpu")
+    out = f"training.output_dir={tmp_path / 'out'}"
+    config = load_config(tmp_path / "classifier.yaml", (*more, "training.num_threads=1", out))
+    run = new_run(config, plan_run(config), name="kinds")
+    assert train_here(run).reason == "completed"
+    right = [value for _, _, value in history(run, ("val/accuracy",))]
+    assert right[0] < 0.5 < right[-1]
 
 
 def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path):

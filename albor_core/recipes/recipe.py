@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from albor_core.checkpoint.folder import MODEL
 from albor_core.config.load import Config
 from albor_core.config.recipes.registry import settings_of
 from albor_core.data.load.order import Order, SequenceOrder
@@ -79,6 +80,8 @@ class Recipe(ABC):
 
     compiles: ClassVar[bool] = False
     """Whether torch.compile is tried on the model."""
+    weights_file: ClassVar[str] = MODEL
+    """Of a checkpoint: where what is trained lies."""
     columns: tuple[str, ...] = ()
     """Names of the sums that `loss` gives beside the loss, logged as train/NAME."""
 

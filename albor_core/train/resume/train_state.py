@@ -186,6 +186,7 @@ def take_snapshot(
         companions,
         val_loss if progress.evaluated_step == progress.step else None,
         progress.sound,
+        parts.recipe.weights_file,
     )
 
 

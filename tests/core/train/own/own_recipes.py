@@ -109,7 +109,9 @@ class Int8(StandingMatrix):
 
 
 class Packed(Norms):
-    """The MLPs stand as int8."""
+    """The MLPs stand as int8; the norms have a file of another name."""
+
+    weights_file = "norms.safetensors"
 
     def settle(self, model):
         for layer in model.model.layers:

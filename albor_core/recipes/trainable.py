@@ -128,7 +128,8 @@ class Trainable:
         """Files of a checkpoint that tell where the rest of the model is."""
         if self.base is None:
             return {}
-        return {BASE: json.dumps(self.base.to_json(), indent=1).encode()}
+        said = {**self.base.to_json(), "file": self.recipe.weights_file}
+        return {BASE: json.dumps(said, indent=1).encode()}
 
 
 def _hash_of(tensors: Mapping[str, Tensor]) -> str:

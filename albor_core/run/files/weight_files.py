@@ -74,9 +74,10 @@ def open_weights(folder: Path) -> WeightFiles:
             f"{folder} holds a model and an adapter ({ADAPTER}): which of them is meant is not said"
         )
         raise DataError(what, hint=f"merge the adapter, or move {ADAPTER} and its weights away")
+    if (folder / BASE).exists():
+        return _on_base(folder)
     if (folder / WHOLE).exists():
-        here = WeightFiles(folder, (folder / WHOLE,), dict(_held(folder / WHOLE)))
-        return _on_base(here) if (folder / BASE).exists() else here
+        return WeightFiles(folder, (folder / WHOLE,), dict(_held(folder / WHOLE)))
     if not (folder / INDEX).exists():
         raise _nothing_here(folder)
     named = _index(folder)
@@ -107,12 +108,17 @@ def base_record(folder: Path | None, known: str | None = None) -> dict[str, str 
     return {"schema": BASE_SCHEMA, "folder": where, "hash": known}
 
 
-def _on_base(part: WeightFiles) -> WeightFiles:
-    """With the tensors that the part was trained beside. Raises as `open_weights`."""
-    file = part.folder / BASE
+def _on_base(here: Path) -> WeightFiles:
+    """What a checkpoint holds, with the tensors that it was trained beside. Raises as
+    `open_weights`.
+    """
+    file = here / BASE
     said = _json(file, 1 << 20)
-    if said.get("schema") != BASE_SCHEMA or not isinstance(said.get("hash"), str):
-        raise DataError(f"{file} does not say what {WHOLE} is a part of", hint="copy it again")
+    name = said.get("file", WHOLE)
+    is_inside = isinstance(name, str) and Path(name).name == name
+    if said.get("schema") != BASE_SCHEMA or not isinstance(said.get("hash"), str) or not is_inside:
+        raise DataError(f"{file} does not say what this is a part of", hint="copy it again")
+    part = WeightFiles(here, (here / name,), dict(_held(here / name)))
     if not isinstance(said.get("folder"), str):
         what = f"{part.folder} holds what was trained alone: the rest was drawn from training.seed"
         raise DataError(what, hint="resume its run, or begin one from files: model.path")

@@ -122,6 +122,7 @@ def test_a_matrix_that_stands_as_int8_is_read_behind_one_call_and_saved_by_nobod
     assert digest(whole) == digest(halves)
     assert all("norm" in name for name in newest(whole).model())
     assert (newest(whole).path / "norms.safetensors").exists()
+    assert open_weights(newest(whole).path).tensors.keys() == open_weights(base).tensors.keys()
     plain = begun(tmp_path, "norms", base)
     train_here(plain)
     one, other = (history(run, ("train/loss",))[-1][2] for run in (whole, plain))

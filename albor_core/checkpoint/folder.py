@@ -5,7 +5,7 @@
                                 manifest.json (last)
     checkpoints/best.json       which step has the lowest validation loss
 
-Written as `step-N.tmp`, every file hashed and fsynced, the manifest last, then renamed: readers see
+Written as `step-N.part`, each file hashed and fsynced, the manifest last, then renamed: readers see
 `step-N` only when all of it is on the disk. The manifest carries the hash of each file and its own,
 and an id over all of them, so a flipped bit, a cut file or files swapped between checkpoints are
 found before anything is loaded; such a directory is set aside as `bad-...`, never deleted. No
@@ -27,21 +27,13 @@ from typing import Any, TypeGuard
 
 from torch import Tensor
 
-from albor_core.checkpoint.tensorfile import (
-    ALGO,
-    CHUNK,
-    FileHash,
-    hash_file,
-    new_hasher,
-    num_bytes,
-    read_tensors,
-    write_file,
-    write_tensors,
-)
+from albor_core.checkpoint.tensorfile import num_bytes, read_tensors, write_tensors
+from albor_core.outputs.identity import ALGO, CHUNK, FileHash, hash_file, identity_of, write_file
+from albor_core.outputs.place import built
 from albor_core.run.checkpoints import BEST, DOOMED, HALF, MANIFEST, entries, name_of, published
 from albor_core.run.errors import NoCheckpointError
 from albor_core.run.files.tensor_header import DamagedFileError
-from albor_core.run.files.whole_file import clear_halves, fsync_dir, write_json
+from albor_core.run.files.whole_file import clear_halves, write_json
 from albor_core.run.rundir import read_json
 
 SCHEMA = "albor.checkpoint/1"
@@ -151,25 +143,15 @@ def write_checkpoint(
     started = time.monotonic()
     _check_room(folder, snapshot.num_bytes)
     final = folder / name_of(snapshot.step)
-    temporary = final.with_suffix(HALF)
     for leftover in _with_suffix(folder, HALF):  # a save failed so badly that it could not clean up
         shutil.rmtree(leftover, ignore_errors=True)
-    temporary.mkdir(mode=0o700)
-    try:
-        files = dict(_write_files(temporary, snapshot))
+    if final.exists() and not (final / MANIFEST).is_file():  # no save made it
+        _set_aside(final, "")
+    with built(final) as room:
+        files = dict(_write_files(room, snapshot))
         if verify:
-            _read_back(temporary, files)
-        manifest = _manifest(snapshot, files, run_id, parent_id, hashes)
-        write_file(temporary / MANIFEST, [json.dumps(manifest, indent=1).encode()])
-        fsync_dir(temporary)
-        replaced = _step_aside(final) if final.exists() else None
-        temporary.rename(final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    fsync_dir(folder)
-    if replaced is not None:
-        _clear(replaced)
+            _read_back(room, files)
+        manifest = _seal(room, snapshot, files, run_id, parent_id, hashes)
     size = sum(file.size for file in files.values())
     return Written(snapshot.step, final, manifest["id"], size, time.monotonic() - started)
 
@@ -187,22 +169,11 @@ def adopt(
     the other files are shared where the disk can. Raises OSError.
     """
     final = folder / name_of(source.step)
-    temporary = final.with_suffix(HALF)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(mode=0o700, parents=True)
-    try:
-        files = dict(_share_files(source, temporary))
-        body = json.dumps({"schema": TRAINER_SCHEMA, **trainer}, allow_nan=False).encode()
-        files[TRAINER] = write_file(temporary / TRAINER, [body])
+    with built(final) as room:
+        files = dict(_share_files(source, room))
+        files[TRAINER] = _write_trainer(room, trainer)
         snapshot = Snapshot(source.step, {}, {}, trainer, journal, weights=source.weights)
-        manifest = _manifest(snapshot, files, run_id, source.manifest["id"], hashes)
-        write_file(temporary / MANIFEST, [json.dumps(manifest, indent=1).encode()])
-        fsync_dir(temporary)
-        temporary.rename(final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    fsync_dir(folder)
+        _seal(room, snapshot, files, run_id, source.manifest["id"], hashes)
     return final
 
 
@@ -234,10 +205,14 @@ def _check_room(folder: Path, needed: int) -> None:
 def _write_files(folder: Path, snapshot: Snapshot) -> Iterator[tuple[str, FileHash]]:
     yield snapshot.weights, write_tensors(folder / snapshot.weights, snapshot.model)
     yield OPTIMIZER, write_tensors(folder / OPTIMIZER, snapshot.optimizer)
-    body = json.dumps({"schema": TRAINER_SCHEMA, **snapshot.trainer}, allow_nan=False).encode()
-    yield TRAINER, write_file(folder / TRAINER, [body])
+    yield TRAINER, _write_trainer(folder, snapshot.trainer)
     for name, content in snapshot.extra.items():
         yield name, write_file(folder / name, [content])
+
+
+def _write_trainer(folder: Path, trainer: Mapping[str, Any]) -> FileHash:
+    body = json.dumps({"schema": TRAINER_SCHEMA, **trainer}, allow_nan=False).encode()
+    return write_file(folder / TRAINER, [body])
 
 
 def _read_back(folder: Path, files: Mapping[str, FileHash]) -> None:
@@ -246,13 +221,15 @@ def _read_back(folder: Path, files: Mapping[str, FileHash]) -> None:
             raise DamagedFileError(f"{folder / name}: what was read back is not what was written")
 
 
-def _manifest(
+def _seal(
+    folder: Path,
     snapshot: Snapshot,
     files: Mapping[str, FileHash],
     run_id: str,
     parent_id: str | None,
     hashes: Mapping[str, str],
 ) -> dict[str, Any]:
+    """The manifest, last of all files."""
     manifest = {
         "schema": SCHEMA,
         "step": snapshot.step,
@@ -266,17 +243,13 @@ def _manifest(
         **({} if snapshot.weights == MODEL else {"weights": snapshot.weights}),
         **hashes,
     }
-    return {**manifest, "self_hash": _hash_json(manifest, ALGO)}
+    manifest["self_hash"] = identity_of(manifest)
+    write_file(folder / MANIFEST, [json.dumps(manifest, indent=1).encode()])
+    return manifest
 
 
 def _identity(step: int, hashes: Mapping[str, str], algo: str = ALGO) -> str:
-    return _hash_json([step, sorted(hashes.items())], algo)
-
-
-def _hash_json(value: Any, algo: str) -> str:
-    hasher = new_hasher(algo)
-    hasher.update(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
-    return hasher.hexdigest()
+    return identity_of([step, sorted(hashes.items())], algo)
 
 
 def mark_best(folder: Path, step: int, val_loss: float) -> None:
@@ -302,28 +275,6 @@ def best_of(folder: Path) -> tuple[int, float] | None:
     return None
 
 
-def remove(path: Path) -> None:
-    """A checkpoint, by rename first: a kill in between leaves a `.del`, never half a checkpoint."""
-    _clear(_step_aside(path))
-
-
-def _step_aside(path: Path) -> Path:
-    if path.suffix == DOOMED:
-        return path
-    doomed = path.with_suffix(DOOMED)
-    if os.path.lexists(doomed):
-        _clear(doomed)
-    return path.rename(doomed)
-
-
-def _clear(path: Path) -> None:
-    """A folder with all in it; of a link only the link, wherever it leads. Raises OSError."""
-    if path.is_symlink():
-        path.unlink()
-    else:
-        shutil.rmtree(path)
-
-
 # -- reading -------------------------------------------------------------------------------------
 
 
@@ -334,7 +285,7 @@ def verify(path: Path) -> Checkpoint:
         raise DamagedFileError("manifest.json is missing or not a JSON document")
     stated = manifest.pop("self_hash", None)
     algo = str(manifest.get("algo"))
-    if manifest.get("schema") != SCHEMA or stated != _hash_json(manifest, algo):
+    if manifest.get("schema") != SCHEMA or stated != identity_of(manifest, algo):
         raise DamagedFileError("manifest.json is damaged")
     files = manifest.get("files")
     if not _is_table_of_files(files) or not isinstance(manifest.get("step"), int):

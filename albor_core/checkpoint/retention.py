@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from albor_core.checkpoint.folder import best_of, remove, unmark_best
+from albor_core.checkpoint.folder import best_of, unmark_best
+from albor_core.outputs.place import remove
 from albor_core.run.checkpoints import BEST, DOOMED, published
 from albor_core.run.rundir import read_json
 

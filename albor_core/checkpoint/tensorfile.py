@@ -8,29 +8,18 @@ padded to 8 bytes), so equal tensors give equal bytes.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from albor_core.run.files.tensor_header import DamagedFileError, read_header
+from albor_core.outputs.identity import CHUNK, FileHash, write_file
+from albor_core.run.files.tensor_header import read_header
 
-try:
-    from blake3 import blake3
-
-    ALGO = "blake3"
-except ImportError:  # a light install: slower, as safe
-    ALGO = "sha256"
-
-CHUNK = 8 << 20
 DTYPES: Mapping[torch.dtype, str] = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -43,79 +32,19 @@ DTYPES: Mapping[torch.dtype, str] = {
 }
 
 
-class Hasher(Protocol):
-    def update(self, data: Any, /) -> Any: ...
-    def hexdigest(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class FileHash:
-    """What a file must be: size in bytes, algorithm, hex digest."""
-
-    size: int
-    algo: str
-    hash: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"size": self.size, "algo": self.algo, "hash": self.hash}
-
-
-def new_hasher(algo: str = ALGO, *, threads: int = 1) -> Hasher:
-    """Raises DamagedFileError for an algorithm that this machine cannot check."""
-    if algo == "sha256":
-        return hashlib.sha256()
-    if algo == "blake3" and ALGO == "blake3":
-        return blake3(max_threads=threads)  # of its own: those of AUTO are dead after a fork
-    raise DamagedFileError(f"hash algorithm {algo!r} is not available here")
-
-
-def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileHash:
-    """A new file with these bytes, hashed on the way out and fsynced. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    hasher, size = new_hasher(), 0
-    try:
-        for chunk in chunks:
-            hasher.update(chunk)
-            view = memoryview(chunk).cast("B")
-            while view:
-                written = os.write(fd, view)
-                size, view = size + written, view[written:]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    return FileHash(size, ALGO, hasher.hexdigest())
-
-
-def hash_file(path: Path, algo: str, *, threads: int = 1) -> FileHash:
-    """What is on the disk now. Raises OSError, DamagedFileError for anything but a regular file.
-    `threads`: more than one only while no training needs the cores.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    hasher, size = new_hasher(algo, threads=threads), 0
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise DamagedFileError("not a regular file")
-        # into the same memory again and again: 2.8 GB/s with new pages for each chunk, 3.7 so
-        chunk = memoryview(bytearray(CHUNK))
-        while count := file.readinto(chunk):
-            hasher.update(chunk[:count])
-            size += count
-    return FileHash(size, algo, hasher.hexdigest())
-
-
 def num_bytes(tensors: Mapping[str, Tensor]) -> int:
     """Bytes of the values; the header adds about 100 per tensor."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, note: str = "pt") -> FileHash:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileHash:
     """CPU tensors as one safetensors file. Raises OSError."""
-    return write_file(path, _encode(tensors, note))
+    return write_file(path, _encode(tensors))
 
 
-def _encode(tensors: Mapping[str, Tensor], note: str) -> Iterator[bytes | memoryview]:
+def _encode(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header: dict[str, Any] = {"__metadata__": {"format": note}}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name in names:
         tensor = tensors[name]

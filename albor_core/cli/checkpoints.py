@@ -162,8 +162,8 @@ def prune(
 
     An active run prunes its own checkpoints (training.checkpoint.keep).
     """
-    from albor_core.checkpoint.folder import remove
     from albor_core.checkpoint.retention import surplus
+    from albor_core.outputs.place import remove
     from albor_core.run.files.pulled_file import refuse_pulled
     from albor_core.run.liveness import take_lock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, print_note, write_stdout
+from albor_core.cli.plans.file_plan import model_source, plans_reading
 from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ def place_options(command: F) -> F:
     return device(dtype(command))
 
 
+def _sources(told: Mapping[str, Any]) -> list[str | Path]:
+    """What a text is made of: the model, a tokenizer and a prompt in files."""
+    files = [told["tokenizer"], told["prompt_file"]]
+    return [model_source(told["folder"]), *(Path(one) for one in files if one not in (None, "-"))]
+
+
 @click.command()
 @click.argument("folder", metavar="DIR|RUN")
 @click.argument("prompt", required=False)
@@ -74,6 +81,7 @@ def place_options(command: F) -> F:
               help="Use this tokenizer, not the one beside the weights.")  # fmt: skip
 @place_options
 @json_option
+@plans_reading(lambda told: _sources(told))
 def generate(
     folder: str,
     prompt: str | None,

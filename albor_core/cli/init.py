@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, print_line
+from albor_core.cli.common.output import clean, emit, json_option, out_file, print_line
+from albor_core.cli.plans.file_plan import plans_by_rehearsal
 from albor_core.run.errors import NotFoundError, UsageError
 
 NAME = "train.yaml"
@@ -46,21 +47,20 @@ _HEAD = """\
     help="Begin with the values of a config that comes with Albor, such as train/pretrain-50m.",
 )
 @json_option
+@plans_by_rehearsal(lambda _: [], lambda told: [_place(told["path"])])
 def init(path: Path, name: str, as_json: bool) -> None:
     """Write a commented training config to PATH, by default train.yaml.
 
     PATH may be a folder that exists. A file that exists is never replaced.
     """
-    from albor_core.run.files.whole_file import whole_file
-
-    out = path / NAME if path.is_dir() else path
+    out = _place(path)
     text, commands = _config(name, clean(shlex.quote(str(out))))
     if not out.parent.is_dir():
         message = f"cannot write {str(out)!r}: there is no folder {str(out.parent)!r}"
         raise NotFoundError(message, hint="albor init, or make the folder")
     try:
-        with whole_file(out, replace=False) as fd, open(fd, "w", closefd=False) as file:
-            file.write(text)
+        with out_file(out, replace=False) as file:
+            file.write(text.encode())
     except UsageError as error:
         another = shlex.quote(str(out.with_stem(out.stem + "-2")))
         message = f"cannot write {str(out)!r}: it exists"
@@ -71,6 +71,10 @@ def init(path: Path, name: str, as_json: bool) -> None:
     print_line(f"wrote {clean(out)}; next, with your own folders for src:")
     for command in commands:
         print_line(f"  {command}")
+
+
+def _place(path: Path) -> Path:
+    return path / NAME if path.is_dir() else path
 
 
 def _config(name: str, shown: str) -> tuple[str, list[str]]:

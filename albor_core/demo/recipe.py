@@ -16,7 +16,10 @@ from typing import Any
 
 from albor_core.config.load import Config, LoadedConfig, load_packaged
 from albor_core.demo.corpus import SEQ_LEN, DemoData, Say, short_hash
-from albor_core.plan.launch import exit_code, new_run, plan_run, start
+from albor_core.launch.local import LOCAL
+from albor_core.launch.planned import plan_run
+from albor_core.launch.run_folder import new_run
+from albor_core.launch.start import start
 from albor_core.run.errors import AlborError, ConfigError, UsageError
 from albor_core.run.exit import read_exit
 from albor_core.run.rundir import RunDir, read_json
@@ -76,7 +79,7 @@ def start_runs(root: Path, data: DemoData, *, tokens: int, say: Say) -> list[Dem
 
 def wait(runs: list[DemoRun], tick: Callable[[list[DemoRun]], None]) -> None:
     """Until every run has ended, calling `tick` twice a second. Raises AlborError if one failed."""
-    while any(exit_code(one.run) is None for one in runs):
+    while any(LOCAL.state(one.run).is_alive for one in runs):
         tick(runs)
         time.sleep(0.5)
     tick(runs)

@@ -14,6 +14,7 @@ from albor_core.eval.kept import (
     evaluation_id,
     keep_result,
     kept_result,
+    lineage_of,
     opened_place,
     place_in,
 )
@@ -74,7 +75,7 @@ def apply(
             _record(target, found)
         return Done(place, found, is_reused=True)
     began = time.monotonic()
-    with opened_place(place, id, force=force):
+    with opened_place(place, id, force=force) as work:
         subject = load_subject(
             target,
             weights=weights,
@@ -82,12 +83,9 @@ def apply(
             dtype=settings.dtype,
             batch_size=settings.batch_size,
         )
-        results = [_one(task, subject, place, progress) for task in tasks]
+        results = [_one(task, subject, work, progress) for task in tasks]
         document = _document(target, subject, tasks, results, id, time.monotonic() - began)
-        try:
-            keep_result(place, document)
-        except OSError as error:
-            raise AlborError(f"{place}: {error.strerror}", hint=remedy(error)) from error
+        keep_result(place, work, document)
     if out is None:
         _record(target, document)
     return Done(place, document, is_reused=False)
@@ -104,9 +102,9 @@ def _settled(settings: Settings) -> Settings:
     return replace(settings, device=device, dtype=dtype)
 
 
-def _one(task: Task, subject: EvaluatedModel, place: Path, progress: Progress) -> TaskResult:
+def _one(task: Task, subject: EvaluatedModel, work: Path, progress: Progress) -> TaskResult:
     began = time.monotonic()
-    file = place / f"{task.name}.jsonl"
+    file = work / f"{task.name}.jsonl"
     try:
         with ItemWriter(file) as items:
             found = task.run(subject, items, lambda done, total: progress(task.name, done, total))
@@ -119,7 +117,7 @@ def _one(task: Task, subject: EvaluatedModel, place: Path, progress: Progress) -
 def _document(
     target: Target,
     subject: EvaluatedModel,
-    tasks: Sequence[Task],
+    tasks: tuple[Task, ...],
     results: Sequence[TaskResult],
     id: str,
     seconds: float,
@@ -144,6 +142,7 @@ def _document(
                 {**asdict(one), "scores": [asdict(score) for score in one.scores], "section": said}
                 for one, said in zip(results, sections, strict=True)
             ],
+            "lineage": lineage_of(target, subject.weights, tasks),
         }
     )
     return whole

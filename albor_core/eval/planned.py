@@ -16,8 +16,8 @@ from albor_core.eval.registry import fields_of, make_tasks
 from albor_core.eval.sections import section_problems
 from albor_core.eval.target import Target
 from albor_core.eval.task import Task, TaskPlan
+from albor_core.launch.found_gpu import find_gpu
 from albor_core.plan.estimates import ASSUMED_CORE_FLOPS, ASSUMED_MFU
-from albor_core.plan.found_gpu import find_gpu
 from albor_core.run.errors import ConfigError, DataError, NotFoundError, Problem, UsageError
 from albor_core.run.rundir import RunDir
 from albor_core.telemetry.peaks import peak_flops

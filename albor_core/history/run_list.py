@@ -109,7 +109,7 @@ def _found(question: _Question) -> Selection:
         unknown.refuse()
         ids = table.ids(
             where=where,
-            statuses=_statuses(table) if where.needs_status else {},
+            statuses=_statuses(table, where),
             sort=question.sort,
             descending=table.is_descending(question.sort) != question.reverse,
             limit=sys.maxsize if question.limit is None else question.limit,
@@ -129,10 +129,10 @@ def _as_of_now(row: RunRow) -> RunRow:
     return now_of(row).row
 
 
-def _statuses(table: RunList) -> dict[str, str]:
-    from albor_core.feed.runs.listed_status import filtered_words  # noqa: PLC0415  few ask
+def _statuses(table: RunList, where: Filter) -> dict[str, str]:
+    from albor_core.feed.runs.listed_status import statuses_for  # noqa: PLC0415  few ask
 
-    return filtered_words(table.unended())
+    return statuses_for(table, where)
 
 
 def _index_arrears(table: RunList) -> None:

@@ -1,1 +1,1 @@
-"""What a run would take: facts, estimates, memory, text; and the launch that follows."""
+"""What a run would take: facts, estimates, memory, text; pure."""

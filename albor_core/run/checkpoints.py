@@ -1,7 +1,7 @@
 """checkpoints/: what lies there, by its names. What is inside one: albor_core/checkpoint/folder.py.
 
     step-00001200        published by the trainer, whole: eight digits, or more without a leading 0
-    step-00001200.tmp    being written, or left by a killed save
+    step-00001200.part   being written, or left by a killed save (.tmp by earlier versions)
     step-00001200.del    on its way out, or left by a killed prune
     bad-step-00001200    damaged and set aside; bad-step-00001200-2 where that name is taken
     best.json            which step has the lowest validation loss
@@ -19,8 +19,8 @@ from typing import NamedTuple
 from albor_core.run.rundir import read_json
 
 MANIFEST, BEST = "manifest.json", "best.json"
-HALF, DOOMED = ".tmp", ".del"
-_NAME = re.compile(r"(bad-)?step-([0-9]{8}|[1-9][0-9]{8,14})(-[0-9]+)?(\.tmp|\.del)?")
+HALF, DOOMED = ".part", ".del"
+_NAME = re.compile(r"(bad-)?step-([0-9]{8}|[1-9][0-9]{8,14})(-[0-9]+)?(\.part|\.tmp|\.del)?")
 
 
 class CheckpointName(NamedTuple):
@@ -46,7 +46,8 @@ def parse(name: str) -> CheckpointName | None:
     match = _NAME.fullmatch(name)
     if match is None or (match[3] and not match[1]):
         return None
-    return CheckpointName(int(match[2]), match[1] is not None, match[4] or "")
+    suffix = HALF if match[4] == ".tmp" else match[4] or ""
+    return CheckpointName(int(match[2]), match[1] is not None, suffix)
 
 
 def step_of(name: str) -> int | None:

@@ -140,7 +140,7 @@ class LiveDesk:
         FilterError, and NotFoundError where no store is.
         """
         from albor_core.feed.run.store_follower import MOST_BESIDES
-        from albor_core.feed.runs.listed_status import filtered_words
+        from albor_core.feed.runs.listed_status import statuses_for
         from albor_core.store.query.filter import parse_filter
         from albor_core.store.query.names import Unknown
         from albor_core.store.query.reader import Reader
@@ -152,7 +152,7 @@ class LiveDesk:
         for store in self._stores():
             with Reader(store) as reader:
                 unknown.look(reader)
-                statuses = filtered_words(reader.unended()) if where.needs_status else {}
+                statuses = statuses_for(reader, where)
                 ids = reader.ids(
                     where=where,
                     statuses=statuses,

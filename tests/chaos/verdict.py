@@ -143,7 +143,8 @@ def _checkpoints(stage: Stage) -> Iterator[str]:
 
 def _leftovers(stage: Stage) -> Iterator[str]:
     for folder in (stage.run.path, stage.home):
-        left = [str(path.relative_to(folder)) for path in folder.rglob("*.tmp")]
+        halves = (*folder.rglob("*.tmp"), *folder.rglob("*.part"))
+        left = [str(path.relative_to(folder)) for path in halves]
         if left:
             yield f"{len(left)} temporary files were left, such as {left[0]}"
     deadline = time.monotonic() + PATIENCE_S

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from albor_core.config.load import load_config
-from albor_core.plan.launch import plan_run
+from albor_core.launch.planned import plan_run
 from albor_tui.model.launchpad import LiveLaunchpad, fields_for
 from albor_tui.widgets.plan_panel import plan_lines
 

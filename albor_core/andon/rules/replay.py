@@ -11,9 +11,9 @@ from albor_core.andon.rules.sources import Rule
 Row = tuple[int, Mapping[str, float]] | tuple[int, Mapping[str, float], float]
 
 
-def replay(rules: Sequence[Rule], history: Iterable[Row], *, attempt: int = 1) -> tuple[Alert, ...]:
+def replay(rules: Sequence[Rule], history: Iterable[Row]) -> tuple[Alert, ...]:
     """What fired over a history of (step, values) or (step, values, wall): a dry run."""
-    return tuple(a for a in replay_all(rules, history, attempt=attempt) if a.state == "fired")
+    return tuple(a for a in replay_all(rules, history) if a.state == "fired")
 
 
 def replay_all(

@@ -199,12 +199,6 @@ class RulesFile:
         return (*self.rules, *self.experiments.get(experiment or "", ()))
 
 
-def user_rules(home: Path, experiment: str | None) -> tuple[Rule, ...]:
-    """The rules of ALBOR_HOME/rules.yaml for a run of an experiment; none without such a file.
-    Raises ConfigError that names line and column."""
-    return read_rules_file(home).of(experiment)
-
-
 def read_rules_file(home: Path, *, damaged: list[ConfigError] | None = None) -> RulesFile:
     """ALBOR_HOME/rules.yaml. Raises ConfigError that names line and column; with `damaged`, which
     gets what is wrong with single rules and fields, only where nothing can be read.

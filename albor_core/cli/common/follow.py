@@ -18,8 +18,8 @@ from albor_core.cli.common.run_ending import print_ending
 from albor_core.feed.runs.newest import metrics_of_state
 from albor_core.feed.runs.status import run_status
 from albor_core.feed.terminal import terminal_of
-from albor_core.plan.launch import exit_code
-from albor_core.run.control import send
+from albor_core.launch.launcher import Launcher
+from albor_core.launch.local import LOCAL
 from albor_core.run.errors import StoreError
 from albor_core.run.exit import read_exit
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
@@ -45,6 +45,7 @@ def follow(
     detach: bool,
     stop_on_interrupt: bool,
     echo: bool = False,
+    where: Launcher = LOCAL,
 ) -> int:
     """`begin` the run, wait for it and return its exit code; leaving early returns 0, says how to
     come back.
@@ -65,7 +66,9 @@ def follow(
             print_note(_how_to(run))
             return 0
         print_note(f"run {run.id} in {run.path}")
-        code = _watch(run, interrupted, stop_on_interrupt, alerts, _Echo(run) if echo else None)
+        code = _watch(
+            run, interrupted, stop_on_interrupt, alerts, _Echo(run, where) if echo else None, where
+        )
     if code is not None:
         _drain_or_warn(run)  # what is printed next must be in the stores already
     if as_json:
@@ -163,14 +166,14 @@ def _of_step(state: dict[str, Any], step: int | None) -> str:
 class _Echo:
     """The program's output as it is, attempt after attempt: who started it may see its bytes."""
 
-    def __init__(self, run: RunDir) -> None:
-        self._run = run
+    def __init__(self, run: RunDir, where: Launcher) -> None:
+        self._run, self._where = run, where
         self._pauses = _Pauses(run)
         self._path: Path | None = None
         self._offset = 0
 
     def __call__(self, is_last: bool) -> None:
-        path = self._run.newest_log()
+        path = self._where.log(self._run)
         if path is None:
             return
         if path != self._path:
@@ -247,11 +250,12 @@ def _watch(
     stop_on_interrupt: bool,
     alerts: AlertLines,
     echo: _Echo | None,
+    where: Launcher,
 ) -> int | None:
     show, asked = echo or _Progress(run), False
     over_progress = "\r\x1b[2K" if echo is None and sys.stderr.isatty() else ""
     while True:
-        code = exit_code(run)
+        code = where.state(run).exit_code
         for line in alerts.news():
             print_note(over_progress + line)
         show(code is not None)
@@ -261,7 +265,7 @@ def _watch(
             if not stop_on_interrupt:
                 return None
             if not asked or len(interrupted) > 1:
-                send(run, "stop_now" if asked else "stop", sender="interrupt")
+                where.cancel(run, at_once=asked, asked_by="interrupt")
                 asked = True
                 interrupted.clear()
         time.sleep(_POLL_S)

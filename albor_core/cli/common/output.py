@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import click
 
@@ -31,8 +32,54 @@ json_option: Callable[[F], F] = click.option(
 )
 
 
+class Rehearsal:
+    """A command that does all of its work, and writes and prints nothing: `rehearsed`."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """That it would have written."""
+        self.document: Mapping[str, Any] = {}
+        """That it would have printed."""
+
+    def write(self, data: bytes) -> int:
+        self.bytes += len(data)
+        return len(data)
+
+
+_REHEARSAL: ContextVar[Rehearsal | None] = ContextVar("rehearsal", default=None)
+
+
+@contextmanager
+def rehearsed() -> Iterator[Rehearsal]:
+    """Within it, `out_file` counts bytes, `emit` keeps the document and notes are not told."""
+    token = _REHEARSAL.set(made := Rehearsal())
+    try:
+        yield made
+    finally:
+        _REHEARSAL.reset(token)
+
+
+class _Counted(io.RawIOBase):
+    """A file that only knows how long it became."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._rehearsal = rehearsal
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._rehearsal.bytes
+
+    def write(self, data: Any) -> int:
+        return self._rehearsal.write(bytes(data))
+
+
 def emit(document: Mapping[str, Any]) -> None:
     """One document on one line of stdout, strict: NaN and Inf become null, a blob text."""
+    if (rehearsal := _REHEARSAL.get()) is not None:
+        rehearsal.document = document
+        return
     write_stdout(_strict(document) + "\n")
 
 
@@ -41,8 +88,14 @@ def out_file(out: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """What a command was told to write to: whole when the block has ended well, or not at all.
     Raises UsageError where it is there and not to be replaced, AlborError.
     """
-    from albor_core.run.files.whole_file import whole_file
+    from albor_core.run.files.whole_file import already_there, whole_file
 
+    if (rehearsal := _REHEARSAL.get()) is not None:
+        if not replace and os.path.lexists(out):
+            raise already_there(out)
+        with io.BufferedWriter(_Counted(rehearsal)) as counted:
+            yield cast("BinaryIO", counted)
+        return
     try:
         with whole_file(out, replace=replace) as fd, os.fdopen(os.dup(fd), "wb") as file:
             yield file
@@ -117,7 +170,7 @@ def write_stdout(text: str, *, is_raw: bool = False) -> None:
 
 def print_note(text: str) -> None:
     """A line about the work, on stderr; silent under --quiet."""
-    if not click.get_current_context().find_root().params.get("quiet"):
+    if _REHEARSAL.get() is None and not click.get_current_context().find_root().params.get("quiet"):
         click.echo(text, err=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from albor_core.cli.data.step_command import run, step_of_plan, step_options
+from albor_core.cli.data.step_command import planned_step, run, step_of_plan, step_options
 from albor_core.run.errors import UsageError
 
 
@@ -28,6 +28,7 @@ from albor_core.run.errors import UsageError
     help="Leave out what this corpus holds, such as a validation set; repeatable.",
 )
 @step_options
+@planned_step(lambda told: told["against"])
 def dedup(
     corpus: Path,
     near: bool,

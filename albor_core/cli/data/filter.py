@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.data.step_command import run, step_options
+from albor_core.cli.data.step_command import planned_step, run, step_options
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import counted
 
@@ -53,6 +53,7 @@ _HANDLING = click.Choice(["drop", "mask", "keep"])
     help="Documents without a licence.  [default: drop with --licence, else keep]",
 )
 @step_options
+@planned_step(lambda told: [told["tokenizer"]])
 def filter_(
     corpus: Path,
     min_tokens: int | None,

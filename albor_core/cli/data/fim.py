@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from albor_core.cli.common.count import COUNT
-from albor_core.cli.data.step_command import run, step_options
+from albor_core.cli.data.step_command import planned_step, run, step_options
 
 
 @click.command()
@@ -27,6 +27,7 @@ from albor_core.cli.data.step_command import run, step_options
 @click.option("--middle", default="<|fim_middle|>", show_default=True, metavar="TOKEN")
 @click.option("--suffix", default="<|fim_suffix|>", show_default=True, metavar="TOKEN")
 @step_options
+@planned_step()
 def fim(
     corpus: Path,
     rate: float,

@@ -11,12 +11,22 @@ from albor_core.cli.common.count import COUNT, Count, FiniteRange
 from albor_core.cli.common.output import clean, emit, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused, show_report, step_options
+from albor_core.cli.plans.file_plan import plans_by_document
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
     from albor_core.data.mix.mix import MixPlan, MixShare
     from albor_core.data.mix.portions import Size
+
+
+def _path_of(text: str) -> Path:
+    from albor_core.data.mix.mix import parse_ingredient
+
+    try:
+        return parse_ingredient(text).path
+    except UsageError:
+        return Path(text)
 
 
 @click.command()
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--seed", default=0, type=COUNT, show_default=True)
 @click.option("--shuffle", is_flag=True, help="Order the documents by hash, not by corpus.")
 @step_options
+@plans_by_document(lambda told: map(_path_of, told["corpora"]), lambda told: [told["out"]])
 def mix(
     corpora: tuple[str, ...],
     documents: int | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from albor_core.cli.common.output import emit, print_line
-from albor_core.cli.data.step_command import run, step_options
+from albor_core.cli.data.step_command import planned_step, run, step_options
 
 if TYPE_CHECKING:
     from albor_core.data.stage.counts import Counts
@@ -43,6 +43,7 @@ _BAR = 40  # characters
 )
 @click.option("--profiles", "list_profiles", is_flag=True, help="List the profiles instead.")
 @partial(step_options, needs_out=False)
+@planned_step()
 def quality(
     corpus: Path | None,
     profile: str,

@@ -10,7 +10,8 @@ import click
 from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.output import clean, emit, print_line
 from albor_core.cli.common.progress import progress
-from albor_core.cli.data.step_command import plan_refused, step_options
+from albor_core.cli.data.step_command import plan_refused, size_of, step_options
+from albor_core.cli.plans.file_plan import plans_by_document
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     help="What falls into a part whole: all of a source, or each file for itself.",
 )  # fmt: skip
 @step_options
+@plans_by_document(
+    lambda told: [told["corpus"]],
+    lambda told: [told["out"]],
+    lambda told, _: size_of(told["corpus"]),
+)
 def split(
     corpus: Path,
     train: float,

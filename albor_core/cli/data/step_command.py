@@ -12,6 +12,7 @@ import click
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
+from albor_core.cli.plans.file_plan import plan_option, plans_by_document
 from albor_core.run.errors import AlborError, ConfigError, Problem
 from albor_core.run.values.quantity import counted
 
@@ -26,10 +27,36 @@ workers_option: Callable[[F], F] = click.option(
     "--workers", type=Count(least=1, most=1024),
     help="Processes that work.  [default: one for each core]",
 )  # fmt: skip
-plan_option: Callable[[F], F] = click.option(
-    "--plan", "only_plan", is_flag=True,
-    help="Show what would be read and written, and every problem. Changes nothing.",
-)  # fmt: skip
+
+
+def planned_step(
+    reads: Callable[[Mapping[str, Any]], Iterable[Path | None]] = lambda told: (),
+) -> Callable[[F], F]:
+    """`--plan --json` of a verb that makes a corpus of one; `reads` gives what else it needs."""
+
+    def sources(told: Mapping[str, Any]) -> list[str | Path]:
+        return [path for path in (told["corpus"], *reads(told)) if path is not None]
+
+    def targets(told: Mapping[str, Any]) -> list[Path]:
+        return [] if told["out"] is None else [told["out"]]
+
+    return plans_by_document(sources, targets, _scaled)
+
+
+def _scaled(told: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
+    """Bytes of the corpus' files, by the share of the sample's text that stays."""
+    counts: list[dict[str, int]] = [*found.get("sampled", {}).get("sources", {}).values()]
+    read = sum(one["bytes_in"] for one in counts)
+    if not read:
+        return None
+    kept = sum(one["bytes"] for one in counts) / read
+    return round(size_of(told["corpus"]) * kept)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def step_options(command: F, *, needs_out: bool = True) -> F:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,8 +14,12 @@ from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused
+from albor_core.cli.plans.file_plan import Estimate, plan_option, show_plan
 from albor_core.run.errors import DataError
 from albor_core.run.values.quantity import byte_size, counted, duration
+
+if TYPE_CHECKING:
+    from albor_core.data.pack.tokenizer import TokenizerPlan
 
 _SHOWN = 12
 
@@ -68,31 +72,11 @@ def plan(
     training takes, from a part of it that is trained on. Changes nothing; exits 1 with every
     problem.
     """
-    from albor_core.data.pack.tokenizer import plan_tokenizer
-
-    made = plan_tokenizer(corpora, out, vocab_size=vocab_size, kind=kind, max_lines=max_lines)
-    name = ", ".join(map(str, corpora))
-    if made.problems:
-        raise plan_refused(Path(name), made.problems)
+    made, document = _planned(corpora, out, vocab_size, max_lines, kind)
     if as_json:
-        emit(
-            {
-                "schema": "albor.tokenizer.plan/1",
-                "corpus": name,
-                "ok": True,
-                "out": str(made.out),
-                "vocab_size": made.vocab_size,
-                "specials": list(made.specials),
-                "documents": made.documents,
-                "text_bytes": made.text_bytes,
-                "kind": made.kind,
-                "seconds": made.seconds,
-                "lines": made.lines,
-                "max_lines": max_lines,
-                "sampled": None if made.sampled is None else asdict(made.sampled),
-            }
-        )
+        emit(document)
     else:
+        name = document["corpus"]
         took = "" if made.seconds is None else f" in about {duration(made.seconds)}"
         print_line(
             f"{clean(name)}: ok; `albor tokenizer apply` trains {vocab_size:,} tokens ({kind}) "
@@ -108,6 +92,33 @@ def plan(
             )
 
 
+def _planned(
+    corpora: tuple[Path, ...], out: Path, vocab_size: int, max_lines: int | None, kind: str
+) -> tuple[TokenizerPlan, dict[str, Any]]:
+    """Raises ConfigError, exit code 1, with every problem."""
+    from albor_core.data.pack.tokenizer import plan_tokenizer
+
+    made = plan_tokenizer(corpora, out, vocab_size=vocab_size, kind=kind, max_lines=max_lines)
+    name = ", ".join(map(str, corpora))
+    if made.problems:
+        raise plan_refused(Path(name), made.problems)
+    return made, {
+        "schema": "albor.tokenizer.plan/1",
+        "corpus": name,
+        "ok": True,
+        "out": str(made.out),
+        "vocab_size": made.vocab_size,
+        "specials": list(made.specials),
+        "documents": made.documents,
+        "text_bytes": made.text_bytes,
+        "kind": made.kind,
+        "seconds": made.seconds,
+        "lines": made.lines,
+        "max_lines": max_lines,
+        "sampled": None if made.sampled is None else asdict(made.sampled),
+    }
+
+
 @tokenizer.command()
 @_corpora
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="tokenizer.json")
@@ -115,6 +126,7 @@ def plan(
 @_lines_option
 @_kind_option
 @click.option("--force", is_flag=True, help="Replace another tokenizer.")
+@plan_option
 @json_option
 def apply(
     corpora: tuple[Path, ...],
@@ -123,13 +135,22 @@ def apply(
     max_lines: int | None,
     kind: str,
     force: bool,
+    only_plan: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Train a tokenizer of --vocab-size tokens, specials first, on each CORPUS. Its vocabulary in
     the kind's own format (vocab.json and merges.txt of a bpe) is written beside it.
     """
     from albor_core.data.pack.tokenizer import train_tokenizer
 
+    if only_plan:
+        from albor_core.data.pack.tokenizer_kinds import names_beside
+
+        def estimate() -> Estimate:
+            made, document = _planned(corpora, out, vocab_size, max_lines, kind)
+            return Estimate(seconds=made.seconds, detail=document)
+
+        return show_plan(corpora, [out, *names_beside(kind, out)], estimate, as_json=as_json)
     with progress(
         lambda done, total: f"{done:,} of {total:,} documents; the merges follow"
     ) as tell:
@@ -145,6 +166,7 @@ def apply(
         news = "; up to date, nothing was written" if report.reused else ""
         beside = f", beside it {', '.join(report.files)}" if report.files else ""
         print_line(f"{clean(report.out)}: {report.vocab_size:,} tokens{beside}{news}")
+    return 0
 
 
 @tokenizer.command()

@@ -22,6 +22,7 @@ from albor_core.cli.common.output import (
 )
 from albor_core.cli.common.output import table as text_table
 from albor_core.cli.common.progress import progress
+from albor_core.cli.plans.file_plan import Estimate, model_source, plan_option, show_plan
 from albor_core.run.errors import AlborError, ConfigError, NotFoundError, UsageError
 from albor_core.run.values.quantity import counted
 
@@ -151,6 +152,7 @@ def plan(model: str, step: int | None, as_json: bool, **asked: Any) -> None:
     is_flag=True,
     help="Run the solutions of a code task instead, as `albor eval validate`; loads no weights.",
 )
+@plan_option
 @json_option
 def apply(
     model: str,
@@ -160,6 +162,7 @@ def apply(
     is_watching: bool,
     wanted: tuple[str, ...],
     validate_only: bool,
+    only_plan: bool,
     as_json: bool,
     **asked: Any,
 ) -> int:
@@ -189,12 +192,37 @@ def apply(
         return 0
     if out is not None and out.is_file():
         raise UsageError(f"{out}: is a file", hint="--out names a folder")
+    if only_plan:
+        return _plan_of_apply(model, step, told, out, as_json=as_json)
     done = _evaluated(_target(model, step), told, out, force)
     missing = [*unmet(bounds, done.document)]
     _show(done, as_json)
     for line in missing:
         click.echo(f"albor: {clean(line)}", err=True)
     return AlborError.exit_code if missing else 0
+
+
+def _plan_of_apply(
+    model: str, step: int | None, told: EvaluationRequest, out: Path | None, *, as_json: bool
+) -> int:
+    """`--plan`: a result without --out is kept with the run, in a folder of its own."""
+    from albor_core.eval.kept import paths_of
+    from albor_core.eval.planned import plan as planned
+    from albor_core.eval.planned import plan_document
+
+    source = model_source(model)
+    data = [path for task in told.tasks for path in paths_of(task)]
+
+    def estimate() -> Estimate:
+        target = _target(model, step)
+        found = planned(target, told, out=out)
+        if found.problems:
+            return Estimate(problems=found.problems)
+        document = plan_document(found, target, told.settings)
+        return Estimate(seconds=found.seconds, detail={"schema": "albor.eval.plan/1", **document})
+
+    place = out or (Path(source) / "eval" / "*" if isinstance(source, Path) else None)
+    return show_plan([source, *data], [place] if place else [], estimate, as_json=as_json)
 
 
 def _show(done: Done, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.eval.kept import RESULT, SCHEMA
+from albor_core.run.checkpoints import HALF
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.rundir import RunDir, read_json
 
@@ -71,7 +72,8 @@ def find_kept(reference: str, *, each_task: bool = False) -> Kept:
 
 def _of_run(run: RunDir) -> Iterator[Kept]:
     for file in sorted(run.evaluations.glob(f"*/{RESULT}")):
-        yield _opened(file.parent)
+        if file.parent.suffix != HALF:
+            yield _opened(file.parent)
 
 
 def _opened(place: Path) -> Kept:

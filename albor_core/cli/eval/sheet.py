@@ -19,13 +19,23 @@ from albor_core.cli.common.output import (
     print_line,
     print_note,
 )
-from albor_core.run.errors import DataError, NotFoundError, UsageError
+from albor_core.cli.plans.file_plan import plans_by_rehearsal, run_source
+from albor_core.run.errors import AlborError, DataError, NotFoundError, UsageError
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
     from albor_core.cli.eval.kept import Kept
 
 _WRITES = ("code",)  # kinds of tasks whose items have the prompt and what the model wrote
+
+
+def _source(reference: str) -> Path | str:
+    from albor_core.cli.eval.kept import find_kept
+
+    try:
+        return find_kept(reference).place
+    except AlborError:
+        return Path(reference) if Path(reference).exists() else run_source(reference)
 
 
 @click.command()
@@ -48,6 +58,10 @@ _WRITES = ("code",)  # kinds of tasks whose items have the prompt and what the m
 )
 @click.option("--seed", type=Count(0), default=0, help="Decides order and sides (0).")
 @json_option
+@plans_by_rehearsal(
+    lambda told: [_source(told["a"]), _source(told["b"])],
+    lambda told: [told["out"], key_of(told["out"])],
+)
 def sheet(
     a: str,
     b: str,

@@ -107,7 +107,8 @@ def run(
         same_command,
     )
     from albor_core.config.load import guard_options
-    from albor_core.guard.launch import start_guard, write_launch
+    from albor_core.launch.launcher import Submission
+    from albor_core.launch.local import LOCAL
     from albor_core.run.values.directions import parse_goals
 
     program = shutil.which(command[0])
@@ -141,16 +142,10 @@ def run(
                 return show(made, lambda: None)
     else:
         made = _recorded(command, name, run_id, experiment, chosen_goals)
-    launch = write_launch(
-        made,
-        argv=[program, *command[1:]],
-        cwd=str(Path.cwd()),
-        env={},
-        options=chosen,
-        max_steps=None,
-        kind="guard",
+    submitted = Submission(
+        [program, *command[1:]], str(Path.cwd()), options=chosen, forgets=resume_or_start
     )
-    return show(made, partial(start_guard, made, launch, forgets=resume_or_start))
+    return show(made, partial(LOCAL.submit, made, submitted))
 
 
 def _recorded(

@@ -205,7 +205,9 @@ def _start_again(found: RunDir) -> None:
     from pathlib import Path
 
     from albor_core.guard.__main__ import refuse_strangers
-    from albor_core.guard.launch import read_launch, start_guard, write_launch
+    from albor_core.guard.launch import read_launch
+    from albor_core.launch.launcher import Submission
+    from albor_core.launch.local import LOCAL
 
     refuse_strangers(found)
     launch = read_launch(found)
@@ -216,17 +218,15 @@ def _start_again(found: RunDir) -> None:
         )
     from dataclasses import asdict
 
-    again = write_launch(
-        found,
-        argv=launch.argv,
-        cwd=launch.cwd,
-        env={},
+    again = Submission(
+        launch.argv,
+        launch.cwd,
         options=asdict(launch.options),
         max_steps=launch.max_steps,
-        kind="guard",
         index=launch.index,
+        forgets=True,
     )
-    start_guard(found, again, forgets=True)
+    LOCAL.submit(found, again)
 
 
 def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool, *, argument: str = "") -> int:

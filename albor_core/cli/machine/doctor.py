@@ -235,7 +235,7 @@ def _first(runs: Collection[str]) -> str:
 
 
 def _gpu() -> Check:
-    from albor_core.plan.found_gpu import find_gpu
+    from albor_core.launch.found_gpu import find_gpu
     from albor_core.telemetry.shared_gpus import SharedGpus
 
     gpus = SharedGpus()

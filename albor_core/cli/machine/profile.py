@@ -213,7 +213,7 @@ def _loaded(path: Path, overrides: tuple[str, ...]) -> LoadedConfig:
 def _of_run(run: RunDir, steps: int | None, out: Path | None) -> StepTrace:
     from albor_core.config.kept_config import config_of
     from albor_core.config.load import LoadedConfig
-    from albor_core.plan.launch import home_of_paths
+    from albor_core.launch.run_folder import home_of_paths
 
     if run.liveness().is_alive:
         raise InUseError(
@@ -238,8 +238,8 @@ def _check_place(out: Path) -> None:
 def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> StepTrace:
     """A trace of the config, trained here; kept at `out` if that is given."""
     from albor_core.cli.common.environment import check_environment
-    from albor_core.plan.launch import plan_run
-    from albor_core.plan.traced_steps import trace_steps
+    from albor_core.launch.planned import plan_run
+    from albor_core.launch.traced_steps import trace_steps
     from albor_core.profile.trace import read_trace
 
     check_environment()

@@ -56,6 +56,11 @@ class FilterCommand(click.Command):
         return super().parse_args(ctx, said + args[end:])
 
 
+def _say_global(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        print_note("--global changes nothing: the list is always global")
+
+
 @click.command(cls=FilterCommand)
 @click.argument("terms", nargs=-1, metavar="[FILTER]...")
 @click.option(
@@ -72,7 +77,7 @@ class FilterCommand(click.Command):
 @click.option("--group", "grouped", is_flag=True, help="Group runs of one config: mean and band.")
 @click.option("--experiment", help="Show only runs of this experiment.")
 @click.option("--name", help="Show only runs whose name or id contains this.")
-@click.option("--global", "everywhere", is_flag=True, help="Use the global store (the default).")
+@click.option("--global", is_flag=True, hidden=True, expose_value=False, callback=_say_global)
 @db_option
 @json_option
 def ls(
@@ -85,7 +90,6 @@ def ls(
     grouped: bool,
     experiment: str | None,
     name: str | None,
-    everywhere: bool,
     db: str | None,
     as_json: bool,
 ) -> None:
@@ -229,7 +233,7 @@ def _filter(text: str) -> Filter:
 def _listing(
     reader: RunList, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
 ) -> Listing:
-    from albor_core.feed.runs.listed_status import filtered_words, now_of
+    from albor_core.feed.runs.listed_status import now_of, statuses_for
 
     if where.terms:
         from albor_core.store.query.names import Unknown
@@ -237,7 +241,7 @@ def _listing(
         unknown = Unknown(where)
         unknown.look(reader)
         unknown.refuse()
-    words = filtered_words(reader.unended()) if where.needs_status else {}
+    words = statuses_for(reader, where)
     asked |= {"where": where, "statuses": words, "pinned_first": True}
     limit = asked["limit"]
     rows = reader.runs(**{**asked, "limit": None} if grouped else asked)

@@ -25,6 +25,7 @@ from albor_core.cli.common.output import (
     screen_width,
 )
 from albor_core.cli.common.run_name import RUN_NAME
+from albor_core.cli.plans.file_plan import plan_option
 from albor_core.cli.train.detach import detach_option
 from albor_core.cli.train.text_data import packed_overrides
 from albor_core.config.microbatches import MAX_RANKS_HERE
@@ -157,7 +158,7 @@ def plan(
 
     Exits 1 with every problem found at once.
     """
-    from albor_core.plan.launch import plan_run
+    from albor_core.launch.planned import plan_run
     from albor_core.plan.text import render
 
     check_environment()
@@ -176,7 +177,7 @@ def plan(
         loaded = _load_for_plan(config, (*overrides, own), seed)
     made = plan_run(loaded)
     if probes and not made.problems:
-        from albor_core.plan.probe import probe
+        from albor_core.launch.probe import probe
 
         made = plan_run(loaded, measured=probe(loaded, made, tell=print_note))
     if as_json:
@@ -236,6 +237,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     "whichever is named; CONFIG and --set must be what it runs on.",
 )
 @_stop_after_option
+@plan_option
 @_follow_options
 def apply(
     config: Path,
@@ -245,6 +247,7 @@ def apply(
     name: str | None,
     resume_from: str,
     stop_after: int | None,
+    only_plan: bool,
     detach: bool,
     stop_on_interrupt: bool,
 ) -> int:
@@ -255,8 +258,10 @@ def apply(
     """
     from albor_core.cli.common.follow import follow
     from albor_core.cli.train.launched import all_done, leading, refuse_detached
-    from albor_core.plan.launch import start
+    from albor_core.launch.start import start
 
+    if only_plan:
+        return _plan_of_new(config, overrides, seed, name, as_json=as_json)
     check_environment()
     launched = launched_rank()
     refuse_detached(launched, detach=detach)
@@ -284,6 +289,14 @@ def apply(
     )
 
 
+def _plan_of_new(
+    config: Path, overrides: tuple[str, ...], seed: int | None, name: str | None, *, as_json: bool
+) -> int:
+    from albor_core.cli.plans.training import plan_new_run
+
+    return plan_new_run(config, partial(_load, config, overrides, seed), name, as_json=as_json)
+
+
 def _with_packed_text(loaded: LoadedConfig, config: Path) -> LoadedConfig:
     """The same config, naming shards where it named text."""
     from albor_core.config.load import load_config
@@ -304,7 +317,7 @@ def _prepare(
     `take_over` raise.
     """
     from albor_core.cli.train.launched import take_over
-    from albor_core.plan.launch import new_run, renew_sinks
+    from albor_core.launch.run_folder import new_run, renew_sinks
 
     if run is not None:
         _take_from_elsewhere(run, loaded)
@@ -342,7 +355,7 @@ def _sound(
     """The plan of a new run or of one that is `going_on`, its warnings told. Raises ConfigError
     with the problems that it has.
     """
-    from albor_core.plan.launch import plan_run
+    from albor_core.launch.planned import plan_run
 
     made = plan_run(loaded, begins=going_on is None, run=going_on, launched=launched)
     if made.problems:
@@ -364,6 +377,7 @@ def _sound(
     "--name", type=RUN_NAME, required=True, help="Name the run: the id is the same in each attempt."
 )
 @_stop_after_option
+@plan_option
 def run(
     config: Path,
     overrides: tuple[str, ...],
@@ -371,6 +385,7 @@ def run(
     as_json: bool,
     name: str,
     stop_after: int | None,
+    only_plan: bool,
 ) -> int:
     """For schedulers: train CONFIG as run NAME, whatever interrupted it.
 
@@ -381,8 +396,10 @@ def run(
     from albor_core.cli.common.follow import follow
     from albor_core.cli.train.existing_run import ExistingState, existing_state, print_complete
     from albor_core.cli.train.launched import all_done, leading
-    from albor_core.plan.launch import start
+    from albor_core.launch.start import start
 
+    if only_plan:
+        return _plan_of_new(config, overrides, seed, name, as_json=as_json)
     check_environment()
     launched = launched_rank()
     if not is_run_id(name):
@@ -420,6 +437,7 @@ def run(
     help="Resume on N ranks (GPUs); the steps stay the same.",
 )
 @_stop_after_option
+@plan_option
 @json_option
 @_follow_options
 def resume(
@@ -427,6 +445,7 @@ def resume(
     allow_config_change: bool,
     world_size: int | None,
     stop_after: int | None,
+    only_plan: bool,
     as_json: bool,
     detach: bool,
     stop_on_interrupt: bool,
@@ -444,10 +463,15 @@ def resume(
         refuse_world_size,
         take_over,
     )
-    from albor_core.plan.launch import resize, start
+    from albor_core.launch.run_folder import resize
+    from albor_core.launch.start import start
     from albor_core.run.files.pulled_file import refuse_pulled
     from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 
+    if only_plan:
+        from albor_core.cli.plans.training import plan_resumed_run
+
+        return plan_resumed_run(run, as_json=as_json)
     launched = launched_rank()
     refuse_detached(launched, detach=detach)
     found = find_run(run)

@@ -113,7 +113,7 @@ def _dismiss(launched: LaunchedRank, reason: str, code: int) -> None:
 def take_over(run: RunDir | None, launched: LaunchedRank | None) -> None:
     """Have a run that goes on do so on these ranks. Raises InUseError, or what `resize` does."""
     from albor_core.config.kept_config import config_of
-    from albor_core.plan.launch import resize
+    from albor_core.launch.run_folder import resize
 
     if run is None or launched is None:
         return
@@ -141,7 +141,7 @@ def _become_rank(launched: LaunchedRank, config: Config | None) -> NoReturn:
     """Be that rank of the run that rank 0 starts. `config`: what this process was told to train;
     None where it is the run's own.
     """
-    from albor_core.plan.launch import trainer_environment
+    from albor_core.launch.environment import trainer_environment
 
     handed: dict[str, Any] = {LAUNCHED: launched.text()}
     if config is not None:

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from albor_core.data.clean.hashed_words import HashedWords
@@ -40,6 +39,7 @@ from albor_core.data.stage.record import content_hash
 from albor_core.data.stage.stage import DocumentsDone
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import each
+from albor_core.outputs.identity import hash_of_file
 from albor_core.run.errors import DataError, NotFoundError
 
 WORDS = 10
@@ -301,7 +301,7 @@ def _hash_of(path: Path) -> str:
     if _is_parquet(path):
         return content_hash(open_corpus(path))
     try:
-        return blake3().update_mmap(path).hexdigest()
+        return hash_of_file(path)
     except OSError as error:
         raise unreadable(path, error) from error
 

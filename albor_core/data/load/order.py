@@ -126,10 +126,6 @@ class SequenceOrder:
         """floor(N / global batch). Raises ConfigError when not even one fits."""
         return steps_per_epoch(self.num_sequences, batch_size, grad_accum, world)
 
-    def epoch(self, step: int, batch_size: int, grad_accum: int, *, world: int = 1) -> int:
-        """The epoch that step (counted from 0) belongs to."""
-        return step // self.steps_per_epoch(batch_size, grad_accum, world=world)
-
     def indices(
         self,
         step: int,

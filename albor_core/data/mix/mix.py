@@ -33,8 +33,8 @@ from albor_core.data.mix.portions import (
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, from_json
-from albor_core.data.stage.output import Output, begin, data_hash_of, finish, tidy, working
-from albor_core.data.stage.record import CorpusRecord, content_hash, identity_of
+from albor_core.data.stage.output import Output, finish
+from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.data.stage.stage import (
     StepReport,
     history_of,
@@ -46,6 +46,7 @@ from albor_core.data.stage.stage import (
 from albor_core.data.stage.survey import names_and_sizes
 from albor_core.data.stage.units import UNIT_BYTES, units_of
 from albor_core.data.stage.workers import each
+from albor_core.outputs.place import begin, held
 from albor_core.run.errors import AlborError, DataError, Problem, UsageError
 
 MOST_COPIES = 1000
@@ -236,11 +237,11 @@ def mix(
     seen = [stamps(share.corpus) for share in shares]
     output, identity = Output(out), _identity(shares, size, seed, shuffle)
     if (made := made_before(output, identity, force=force)) is not None:
-        tidy(output)
+        output.tidy()
         return StepReport(out, made, True, 0, time.monotonic() - began), shares
     schema = shared_schema([share.corpus for share in shares])
     slices = list(_slices(shares, seed))
-    with working(output) as work:
+    with held(output) as work:
         begin(work, identity)
         resumed = sum(len(list((work / name).glob("*.json"))) for name in ("scattered", "done"))
         if shuffle:
@@ -260,11 +261,8 @@ def mix(
             if "counts" in result:
                 counts += from_json(result["counts"])
         parts = [result["part"] for result in results if result.get("part") is not None]
-        record = CorpusRecord(
-            "mix", _settings(shares, size, seed, shuffle), identity, data_hash_of(parts),
-            counts.total.documents, counts.total.bytes, counts, _history(shares),
-        )  # fmt: skip
-        finish(output, parts, record)
+        settings = _settings(shares, size, seed, shuffle)
+        record = finish(output, work, parts, "mix", settings, identity, counts, _history(shares))
     return StepReport(out, record, False, resumed, time.monotonic() - began), shares
 
 
@@ -352,7 +350,7 @@ def _settings(
 
 
 def _identity(shares: Sequence[MixShare], size: Size | None, seed: int, shuffle: bool) -> str:
-    return identity_of("mix", _settings(shares, size, seed, shuffle), {})
+    return corpus_identity("mix", _settings(shares, size, seed, shuffle), {})
 
 
 def _history(shares: Sequence[MixShare]) -> tuple[Mapping[str, Any], ...]:

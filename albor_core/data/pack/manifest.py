@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from albor_core.outputs.identity import identity_of
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.files.publish import publish_json
 
@@ -91,12 +92,8 @@ class Manifest:
 def data_hash(fields: dict[str, Any]) -> str:
     """SHA-256 of the canonical JSON of the fields of a manifest that say what the rows are."""
     beside = {"data_hash", _TOLD_HASH, *TOLD}
-    return _hash({key: value for key, value in fields.items() if key not in beside})
-
-
-def _hash(document: dict[str, Any]) -> str:
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    told = {key: value for key, value in fields.items() if key not in beside}
+    return identity_of(told, "sha256")
 
 
 def combined_hash(hashes: Iterable[str]) -> str:
@@ -116,7 +113,7 @@ def write_manifest(
     document = {"schema": SCHEMA, **fields}
     document["data_hash"] = data_hash(document)
     if told is not None:
-        document |= {**told, _TOLD_HASH: _hash(told)}
+        document |= {**told, _TOLD_HASH: identity_of(told, "sha256")}
     publish_json(directory / MANIFEST_NAME, document)
     return load_manifest(directory)
 
@@ -138,7 +135,7 @@ def load_manifest(directory: Path) -> Manifest:
     if document.get("schema") != SCHEMA:
         raise DataError(f"{file}: schema {document.get('schema')!r}, not {SCHEMA}", hint=_HINT)
     told = {key: document[key] for key in TOLD if key in document}
-    is_told_whole = not told or document.get(_TOLD_HASH) == _hash(told)
+    is_told_whole = not told or document.get(_TOLD_HASH) == identity_of(told, "sha256")
     if document.get("data_hash") != data_hash(document) or not is_told_whole:
         raise DataError(f"{file}: its content does not match its data_hash", hint=_HINT)
     try:

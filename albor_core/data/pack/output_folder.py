@@ -1,7 +1,6 @@
 """The folder that `pretokenize` fills: whose shards are in it, and how new ones take their place.
 
-OUT/.work/    as long as they are made      OUT/SPLIT/shard-00000.parquet ... manifest.json
-                                            OUT/manifest.json, last
+OUT/SPLIT/shard-00000.parquet ... manifest.json      OUT/manifest.json, last
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from pathlib import Path
 
 from albor_core.data.pack.manifest import MANIFEST_NAME
 from albor_core.data.pack.shard_writer import SHARD_PATTERN
-from albor_core.data.read.corpus import WORK_NAME
+from albor_core.outputs.place import OutputPlace, put
 from albor_core.run.errors import DataError, UsageError
-from albor_core.run.files.publish import link_or_copy, temporary
+from albor_core.run.files.publish import temporary
 from albor_core.run.files.whole_file import fsync_dir
 
 _LOCK_NAME = ".pretokenize.lock"  # of packers before there was a work folder
@@ -45,7 +44,7 @@ def _is_ours(out_dir: Path) -> bool:
     lock = out_dir / _LOCK_NAME
     return (
         (out_dir / MANIFEST_NAME).exists()
-        or (out_dir / WORK_NAME / "identity").exists()
+        or OutputPlace(out_dir).begun is not None
         or (lock.is_file() and lock.stat().st_size > 0)
     )
 
@@ -68,9 +67,7 @@ def place_shards(out_dir: Path, made: Mapping[str, Sequence[Path]]) -> None:
     for name, files in made.items():
         directory = out_dir / name
         directory.mkdir(exist_ok=True)
-        for file in files:
-            link_or_copy(file, directory / file.name)
-        fsync_dir(directory)
+        put(files, directory)
     fsync_dir(out_dir)
 
 

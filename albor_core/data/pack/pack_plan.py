@@ -22,8 +22,8 @@ from albor_core.data.pack.work.recipe import (
     open_tokenizer,
     recipe_of,
 )
-from albor_core.data.read.corpus import WORK_NAME
 from albor_core.data.stage.stage import refuse_overlap
+from albor_core.outputs.place import OutputPlace
 from albor_core.run.errors import AlborError, Problem
 
 _SAMPLE_BYTES = 2 << 20
@@ -120,7 +120,7 @@ class _Trial:
 def _action(out_dir: Path) -> str:
     if (out_dir / MANIFEST_NAME).exists():
         return "replace"
-    return "resume" if (out_dir / WORK_NAME / "encoded").exists() else "write"
+    return "resume" if (OutputPlace(out_dir).work / "encoded").exists() else "write"
 
 
 def _with_estimates(plan: ShardPlan, sample: _Sample, seq_len: int) -> ShardPlan:

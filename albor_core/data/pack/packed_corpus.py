@@ -21,7 +21,7 @@ from albor_core.data.pack.work.pieces import CONCAT
 from albor_core.data.pack.work.recipe import open_tokenizer
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import TEXT_COLUMNS, open_corpus, read_footer
-from albor_core.data.stage.record import content_hash, identity_of
+from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.rundir import albor_home, private_folder, read_json
 
@@ -67,7 +67,7 @@ def packed_place(
     settings = {"seq_len": seq_len, "column": corpus.column, "end": words.end}
     settings |= {} if packing == CONCAT else {"packing": packing}
     inputs = {"corpus": content_hash(opened), "tokenizer": words.sha256}
-    key = identity_of("packed", settings, inputs)[:32]
+    key = corpus_identity("packed", settings, inputs)[:32]
     return albor_home() / "cache" / "packed" / key / "train"
 
 

@@ -4,17 +4,14 @@
 
 The output is a pure function of (corpus text, tokenizer bytes, arguments), whatever number of
 processes made it. Manifests are written last, so a killed run is visibly unfinished; what it had
-encoded and packed is kept in OUT/.work, and running it again goes on there and gives the very same
-bytes.
+encoded and packed is kept in OUT.part/.work (OUT/.work where OUT is there already), and running it
+again goes on there and gives the very same bytes.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +47,10 @@ from albor_core.data.pack.work.recipe import (
 )
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import CorpusHash
-from albor_core.data.stage.output import Output, begin, clear, working
-from albor_core.data.stage.record import identity_of, read_record
+from albor_core.data.stage.record import corpus_identity, read_record
 from albor_core.data.stage.stage import DocumentsDone, refuse_overlap
 from albor_core.data.stage.workers import each
+from albor_core.outputs.place import OutputPlace, begin, finish, held, kept_if_begun
 from albor_core.run.errors import DataError
 from albor_core.run.files.publish import publish_json
 
@@ -102,7 +99,7 @@ def pretokenize(
     spelled out inside a document is plain text, but for those that `albor data fim` put there.
     `packing` says where they are cut: see pieces.py.
     A complete output of the same inputs is reused; one of different inputs is refused unless
-    `force`. What a failed or killed try did is kept in `out_dir`/.work for the next, unless the
+    `force`. What a failed or killed try did is kept in the work folder for the next, unless the
     input itself was refused. `progress` is called with the documents encoded and the documents in
     all. Raises ConfigError for impossible arguments, DataError for a corpus that cannot fill its
     splits or changes meanwhile, InUseError while another process packs into `out_dir`, AlborError
@@ -113,26 +110,19 @@ def pretokenize(
     source = open_input(corpus, val_fraction, seed, column)
     encoder = open_tokenizer(tokenizer, eos)
     check_folder(out_dir)
+    place = OutputPlace(out_dir)
     recipe = recipe_of(source, encoder, seq_len, seed, shard_sequences, packing)
     if not force and (found := made_before(out_dir, source, recipe)) is not None:
-        _sweep(out_dir)
+        place.tidy()
         elapsed = time.monotonic() - began
         return ShardReport(out_dir, found.splits, found.skipped, True, seconds=elapsed)
     refuse_foreign(out_dir, source.names, force=force)
     for one in source.corpora:
         refuse_overlap(one.path, out_dir)
     source.check_split()
-    packer = _Packing(source, encoder, recipe, out_dir, workers, progress)
-    with working(Output(out_dir)) as work:
+    packer = _Packing(source, encoder, recipe, place, workers, progress)
+    with held(place) as work:
         return packer.run(work, began)
-
-
-def _sweep(out_dir: Path) -> None:
-    """Remove what a packer left that was killed after its last word."""
-    output = Output(out_dir)
-    if output.work.exists():
-        with working(output) as work:
-            clear(work)
 
 
 @dataclass(frozen=True)
@@ -140,16 +130,16 @@ class _Packing:
     source: PackInput
     tokenizer: PackTokenizer
     recipe: PackRecipe
-    out_dir: Path
+    place: OutputPlace
     workers: int
     progress: Progress | None
 
     def run(self, work: Path, began: float) -> ShardReport:
         content, stamps = self.source.content(), self.source.stamps()
-        identity = identity_of("pretokenize", self.recipe.settings(), content)
+        identity = corpus_identity("pretokenize", self.recipe.settings(), content)
         begin(work, identity)
         resumed = len(list((work / "encoded").glob("*.json")))
-        with _kept(work):
+        with kept_if_begun(work, "encoded"):
             units = self._encode(work)
             if self.source.stamps() != stamps:
                 raise DataError(
@@ -170,10 +160,12 @@ class _Packing:
             shards = list(
                 each(job.numbers(), job, work / "rows", workers=self.workers, in_threads=True)
             )
-            splits, skipped = self._publish(job, totals, shards, content, units)
-            shutil.rmtree(work)
+            splits, skipped = self._publish(job, totals, shards, content, units, work.parent)
+            finish(self.place, work)
+            out = self.place.path
+            splits = {name: replace(one, directory=out / name) for name, one in splits.items()}
         elapsed = time.monotonic() - began
-        return ShardReport(self.out_dir, splits, skipped, False, resumed, elapsed)
+        return ShardReport(self.place.path, splits, skipped, False, resumed, elapsed)
 
     def _encode(self, work: Path) -> tuple[EncodedUnit, ...]:
         units = text_units(self.source.corpora)
@@ -231,6 +223,7 @@ class _Packing:
         results: list[dict[str, Any]],
         content: dict[str, str],
         units: tuple[EncodedUnit, ...],
+        room: Path,
     ) -> tuple[dict[str, Manifest], dict[str, int]]:
         """Put the shards in place, then write the manifests: the splits' first, the one over them
         last.
@@ -247,11 +240,11 @@ class _Packing:
             largest[name] = max(largest[name], result["max_id"])
             whole[name] += Wholeness(**result["wholeness"])
         hashes = self._hashes(units)
-        refuse_foreign(self.out_dir, self.source.names, force=True)
-        place_shards(self.out_dir, paths)
+        refuse_foreign(room, self.source.names, force=True)
+        place_shards(room, paths)
         made = {
             total.name: self._seal(
-                total, shards[total.name], largest[total.name], hashes, whole[total.name]
+                room, total, shards[total.name], largest[total.name], hashes, whole[total.name]
             )
             for total in totals
         }
@@ -261,7 +254,7 @@ class _Packing:
         skipped = {UNUSABLE: lost} if lost else {}
         documents = hashes if self.source.is_split else hashes[self.source.names[0]]
         publish_json(
-            self.out_dir / MANIFEST_NAME,
+            room / MANIFEST_NAME,
             {
                 "schema": DATASET_SCHEMA,
                 "recipe": self.recipe.fields(documents),
@@ -284,6 +277,7 @@ class _Packing:
 
     def _seal(
         self,
+        room: Path,
         total: SplitTotals,
         shards: list[Shard],
         max_id: int,
@@ -293,7 +287,7 @@ class _Packing:
         sequences = sum(shard.sequences for shard in shards)
         tokens = sequences * self.recipe.seq_len
         return write_manifest(
-            self.out_dir / total.name,
+            room / total.name,
             {
                 "split": total.name,
                 "seq_len": self.recipe.seq_len,
@@ -328,17 +322,3 @@ class _Packing:
             "history": [*(dict(one) for one in (record.steps() if record else ())), own],
             "packing": {"name": self.recipe.packing or CONCAT, **asdict(whole)},
         }
-
-
-@contextmanager
-def _kept(work: Path) -> Iterator[None]:
-    """What was done stays for the next try, unless the input was refused or nothing was done."""
-    try:
-        yield
-    except DataError:
-        clear(work)
-        raise
-    except BaseException:
-        if not any((work / "encoded").glob("*.json")):
-            clear(work)
-        raise

@@ -225,7 +225,7 @@ def _estimate(corpus: _Inputs, kind: str, vocab_size: int, specials: list[str]) 
 
 def _timed(kind: str, texts: list[str], vocab_size: int, specials: list[str]) -> float:
     began = time.monotonic()
-    train_kind(kind, [texts], vocab_size=vocab_size, min_frequency=2, specials=specials)
+    train_kind(kind, [texts], vocab_size=vocab_size, specials=specials)
     return max(time.monotonic() - began, 1e-6)
 
 
@@ -236,7 +236,6 @@ def train_tokenizer(
     vocab_size: int,
     kind: str = "bpe",
     fim: bool = True,
-    min_frequency: int = 2,
     max_lines: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -245,7 +244,7 @@ def train_tokenizer(
     `tokenizer_file(out)` atomically, after the files beside it.
 
     The same corpus and arguments give the same bytes, but for unigram. A merge must occur
-    `min_frequency` times. Documents above MAX_DOCUMENT_BYTES and invalid UTF-8 are left out.
+    twice. Documents above MAX_DOCUMENT_BYTES and invalid UTF-8 are left out.
     Raises ConfigError for a vocabulary too small to hold every byte, UsageError where another file
     would be replaced (unless `force`), DataError when no text is left. `progress` is called with
     the documents read and their number; the merges follow, without a word.
@@ -257,9 +256,7 @@ def train_tokenizer(
     if not force and target.is_file() and _cannot_come_of(target, vocab_size, kind):
         raise _is_another(target, kind)  # before the minutes that training may take
     specials = special_tokens(fim, kind)
-    tokenizer = train_kind(
-        kind, texts, vocab_size=vocab_size, min_frequency=min_frequency, specials=list(specials)
-    )
+    tokenizer = train_kind(kind, texts, vocab_size=vocab_size, specials=list(specials))
     if texts.documents == 0:
         raise DataError(
             f"{texts.name}: no document with valid text to train on",

@@ -20,9 +20,16 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 KINDS = ("bpe", "wordpiece", "unigram")
 UNKNOWN = "[UNK]"
 CONTINUES = "##"
+_LEAST_OFTEN = 2  # what occurs once is not merged
 _MOST_CHARACTERS = 1000  # of a WordPiece alphabet: the most frequent
 
 Batches = Iterable[list[str]]
+
+_FORMATS = {
+    "bpe": ("merges.txt", "vocab.json"),
+    "wordpiece": ("vocab.txt",),
+    "unigram": ("unigram.json",),
+}
 
 
 def kind_specials(kind: str) -> tuple[str, ...]:
@@ -30,14 +37,12 @@ def kind_specials(kind: str) -> tuple[str, ...]:
     return (UNKNOWN,) if kind == "wordpiece" else ()
 
 
-def train_kind(
-    kind: str, batches: Batches, *, vocab_size: int, min_frequency: int, specials: list[str]
-) -> Tokenizer:
+def train_kind(kind: str, batches: Batches, *, vocab_size: int, specials: list[str]) -> Tokenizer:
     """Train on batches of texts. Specials get the first ids. A WordPiece goes through `batches`
     twice.
     """
     if kind == "wordpiece":
-        return _wordpiece(batches, vocab_size, min_frequency, specials)
+        return _wordpiece(batches, vocab_size, specials)
     tokenizer = Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -46,7 +51,7 @@ def train_kind(
     if kind == "bpe":
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
-            min_frequency=min_frequency,
+            min_frequency=_LEAST_OFTEN,
             special_tokens=specials,
             initial_alphabet=alphabet,
             show_progress=False,
@@ -62,9 +67,7 @@ def train_kind(
     return tokenizer
 
 
-def _wordpiece(
-    batches: Batches, vocab_size: int, min_frequency: int, specials: list[str]
-) -> Tokenizer:
+def _wordpiece(batches: Batches, vocab_size: int, specials: list[str]) -> Tokenizer:
     """The trainer numbers continued characters in no fixed order, and merges of equal frequency go
     by number: they are given to it as special tokens, and made plain ones again.
     """
@@ -79,7 +82,7 @@ def _wordpiece(
     trained = _words(Tokenizer(models.WordPiece(unk_token=UNKNOWN)))
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        min_frequency=min_frequency,
+        min_frequency=_LEAST_OFTEN,
         special_tokens=[*specials, *continued],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
@@ -97,6 +100,12 @@ def _words(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUES, cleanup=False)
     return tokenizer
+
+
+def names_beside(kind: str, target: Path) -> list[Path]:
+    """What `files_beside` would write."""
+    prefix = "" if target.name == "tokenizer.json" else f"{target.stem}-"
+    return [target.with_name(f"{prefix}{name}") for name in _FORMATS[kind]]
 
 
 def files_beside(tokenizer: Tokenizer, target: Path) -> Iterator[tuple[Path, bytes]]:

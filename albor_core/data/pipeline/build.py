@@ -10,8 +10,7 @@ it was, a second one finds all of it made, and a changed recipe does again what 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,21 +44,13 @@ from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.inputs import Asked, InputSource, Origin
 from albor_core.data.read.sources import import_sources, plan_import
 from albor_core.data.stage.output import Output
-from albor_core.data.stage.record import content_hash, identity_of
+from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.data.stage.stage import Step, StepReport, plan_step, run_step
-from albor_core.run.errors import (
-    AlborError,
-    DataError,
-    InUseError,
-    Problem,
-    UsageError,
-    remedy,
-)
-from albor_core.run.files.lock_file import locked
+from albor_core.outputs.place import ELSEWHERE, WORK, OutputPlace, held
+from albor_core.run.errors import AlborError, DataError, Problem, UsageError
 from albor_core.run.files.publish import publish_json, publishing, sha256_file
 from albor_core.run.rundir import read_json
 
-_LOCK = ".build.lock"
 TOKENIZER_RULES = 1  # counted up when the same corpus would give another tokenizer
 
 
@@ -171,7 +162,9 @@ def build(
     began = time.monotonic()
     steps = stages(loaded.recipe, out)
     made: list[Made] = []
-    with _held(out):
+    if out.is_file():
+        raise UsageError(f"{out}: is a file; name a folder", hint=ELSEWHERE)
+    with held(_Folder(out)):
         for stage in steps:
             told = None if progress is None else progress(stage.name)
             made.append(_do(stage, How(workers, force, told)))
@@ -223,7 +216,7 @@ def _state(stage: BuildStage) -> str:
     made = [one.is_file() or (one / MANIFEST_NAME).exists() for one in places]
     if any(made) and not all(made):
         return "resume"
-    if any((Output(one).work / "identity").exists() for one in places):
+    if any(Output(one).begun for one in places):
         return "resume"
     return "keep" if all(made) else "write"
 
@@ -338,7 +331,7 @@ def _tokenizer_stage(corpus: Path, out: Path, vocab_size: int) -> BuildStage:
         began = time.monotonic()
         source = content_hash(open_corpus(corpus))
         settings = {"vocab_size": vocab_size, "rules": TOKENIZER_RULES}
-        identity = identity_of("tokenizer", settings, {"corpus": source})
+        identity = corpus_identity("tokenizer", settings, {"corpus": source})
         before = read_json(stamp) or {}
         is_ours = out.is_file() and before.get("sha256") == sha256_file(out)
         reused = is_ours and before.get("identity") == identity
@@ -395,7 +388,7 @@ def _verify_stage(shards: Path, parts: tuple[str, ...]) -> BuildStage:
 
 
 def _hash_of_all(hashes: Mapping[str, str]) -> str:
-    return identity_of("parts", {}, hashes)
+    return corpus_identity("parts", {}, hashes)
 
 
 def _provenance(loaded: LoadedRecipe, out: Path) -> dict[str, Any]:
@@ -409,26 +402,9 @@ def _provenance(loaded: LoadedRecipe, out: Path) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _held(out: Path) -> Iterator[None]:
-    """Against another build. Raises InUseError, UsageError, AlborError where the disk refuses."""
-    if out.is_file():
-        raise UsageError(f"{out}: is a file; name a folder", hint="choose another --out")
-    busy = InUseError(
-        f"{out}: another build is writing it", hint="wait for it, or choose another --out"
-    )
-    with ExitStack() as held:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(out / _LOCK, busy))
-        except OSError as error:
-            raise AlborError(
-                f"{out}: cannot be written: {error.strerror}",
-                hint=remedy(error) or "choose another --out",
-            ) from error
-        try:
-            yield
-        finally:
-            if [one.name for one in out.iterdir()] == [_LOCK]:  # nothing came of it
-                (out / _LOCK).unlink()
-                out.rmdir()
+class _Folder(OutputPlace):
+    """OUT itself, which holds what the stages build."""
+
+    @property
+    def work(self) -> Path:
+        return self.path / WORK

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from albor_core.outputs.place import OutputPlace
 from albor_core.run.errors import DataError, NotFoundError
 
-WORK_NAME = ".work"  # in a folder, as long as the corpus that is written there is not whole
 IMPORT_HINT = "make one with: albor data import DIR --out FILE.parquet"
 TEXT_COLUMNS = ("text", "content", "code", "body")
 """The first that is there is read, where none is named."""
@@ -126,12 +126,12 @@ def leaves_of(footer: Any) -> list[str]:
 
 
 def _corpus_files(path: Path) -> tuple[Path, ...]:
+    if not path.is_file() and OutputPlace(path).work.exists():
+        raise DataError(
+            f"{path}: the corpus is not finished",
+            hint="run the command that makes it again: it goes on where it was",
+        )
     if path.is_dir():
-        if (path / WORK_NAME).exists():
-            raise DataError(
-                f"{path}: the corpus is not finished",
-                hint="run the command that makes it again: it goes on where it was",
-            )
         files = tuple(sorted(path.glob("*.parquet")))
         if not files:
             raise DataError(f"{path}: the directory holds no .parquet file", hint=IMPORT_HINT)

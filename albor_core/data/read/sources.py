@@ -14,7 +14,6 @@ import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -35,17 +34,10 @@ from albor_core.data.read.inputs import (
 )
 from albor_core.data.read.take import TakeIn, units_of
 from albor_core.data.stage.counts import Counts, SourceCounts, from_json
-from albor_core.data.stage.output import (
-    Output,
-    begin,
-    clear,
-    data_hash_of,
-    finish,
-    tidy,
-    working,
-)
-from albor_core.data.stage.record import CorpusRecord, identity_of
+from albor_core.data.stage.output import Output, finish
+from albor_core.data.stage.record import CorpusRecord, corpus_identity
 from albor_core.data.stage.workers import each
+from albor_core.outputs.place import begin, held, kept_if_begun, part_of
 from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
 from albor_core.run.files.publish import check_target, sha256_file
 
@@ -131,19 +123,16 @@ def import_sources(
         listing.refuse_hollow()
         if earlier.identity != found.identity:
             raise _holds_something_else(out, "other documents")
-        tidy(output)
+        output.tidy()
         return _report(listing, found, earlier, True, 0, began)
-    with working(output) as work, _kept_if_begun(work):
+    with held(output) as work, kept_if_begun(work, "done"):
         listing.fill(work / _UNITS)
         listing.refuse_hollow()
         begin(work, listing.identity, keep=(_UNITS,))
         resumed = len(list((work / "done").glob("*.json")))
         found = _read(listing, work, workers, is_dry=False)
-        record = CorpusRecord(
-            _STEP, _settings(listing), found.identity, data_hash_of(found.parts),
-            found.counts.total.documents, found.counts.total.bytes, found.counts, (),
-        )  # fmt: skip
-        finish(output, found.parts, record)
+        told = _STEP, _settings(listing), found.identity, found.counts
+        record = finish(output, work, found.parts, *told)
     return _report(listing, found, record, False, resumed, began)
 
 
@@ -179,7 +168,7 @@ def plan_import(
             action = "keep"
         elif output.is_taken():
             action = "replace"
-        elif output.begun() == identity:
+        elif output.begun == identity:
             action = "resume"
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
@@ -230,7 +219,8 @@ def _with_origin(source: InputSource, asked: Asked) -> InputSource:
 def _apart(output: Output) -> frozenset[str]:
     """What is written here while the sources are read."""
     there = output.path.resolve()
-    return frozenset((str(there), str(Output(there).work)))
+    beside = () if there.is_dir() else (str(part_of(there)),)
+    return frozenset((str(there), str(Output(there).work), *beside))
 
 
 def recognised(name: str, path: Path, asked: Asked, apart: frozenset[str]) -> InputSource:
@@ -319,7 +309,7 @@ class _Listing:
                     position += stream.write(raw)
                 if len(self.offsets) == before and source.kind != "package":
                     self.hollow[source.name] = _nothing_found(source, self.counts, self.asked)
-        self.identity = identity_of(_STEP, _settings(self), {"units": digest.hexdigest()})
+        self.identity = corpus_identity(_STEP, _settings(self), {"units": digest.hexdigest()})
 
     def refuse_hollow(self) -> None:
         for error in self.hollow.values():
@@ -377,21 +367,8 @@ def _read(listing: _Listing, folder: Path, workers: int, *, is_dry: bool) -> _Fo
         listing.refuse_hollow()
     found.corpus_hash = digest.hexdigest()
     facts = [source.facts() for source in listing.sources]
-    found.identity = identity_of(_STEP, {"sources": facts}, {"documents": found.corpus_hash})
+    found.identity = corpus_identity(_STEP, {"sources": facts}, {"documents": found.corpus_hash})
     return found
-
-
-@contextmanager
-def _kept_if_begun(work: Path) -> Iterator[None]:
-    """What an interrupted import leaves is of use once a piece is whole, and never where a source
-    was refused: who mends it makes another of it. Else it is removed.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, DataError) or not any((work / "done").glob("*.json")):
-            clear(work)
-        raise
 
 
 def _settings(listing: _Listing) -> dict[str, Any]:

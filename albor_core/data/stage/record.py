@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from blake3 import blake3
 
 from albor_core.data.read.corpus import Corpus
 from albor_core.data.stage.counts import Counts, from_json
+from albor_core.outputs.identity import hash_of_file, identity_of
 from albor_core.run.errors import DataError
 
 CORPUS_SCHEMA = "albor.corpus/1"
@@ -112,12 +112,11 @@ def content_hash(corpus: Corpus) -> str:
         return record.data_hash
     digest = hashlib.sha256()
     for file in corpus.files:
-        digest.update(blake3(max_threads=blake3.AUTO).update_mmap(file).digest())
+        digest.update(bytes.fromhex(hash_of_file(file, threads=-1)))
     return digest.hexdigest()
 
 
-def identity_of(step: str, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """SHA-256 of all that an output depends on; `inputs`: a name -> the hash of what is read."""
+def corpus_identity(step: str, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """Of all that an output depends on; `inputs`: a name -> the hash of what is read."""
     document = {"step": step, "settings": dict(settings), "inputs": dict(inputs)}
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return identity_of(document, "sha256")

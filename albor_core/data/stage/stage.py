@@ -14,19 +14,11 @@ from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.read.inputs import Stamp, changed, stamp_file
 from albor_core.data.stage.counts import Counts, from_json
-from albor_core.data.stage.output import (
-    Output,
-    begin,
-    clear,
-    data_hash_of,
-    finish,
-    tidy,
-    working,
-    write_part,
-)
-from albor_core.data.stage.record import CorpusRecord, content_hash, identity_of, read_record
+from albor_core.data.stage.output import Output, finish, write_part
+from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity, read_record
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import Job, each
+from albor_core.outputs.place import begin, clear, held
 from albor_core.run.errors import AlborError, DataError, Problem, UsageError
 
 SAMPLED_UNITS = 4  # a plan looks at so many, spread over the corpus
@@ -116,13 +108,13 @@ def run_step(
     refuse_overlap(source, out)
     output.check()
     seen = stamps(corpus)
-    identity = identity_of(step.name, step.settings(), {"corpus": content_hash(corpus)})
+    identity = corpus_identity(step.name, step.settings(), {"corpus": content_hash(corpus)})
     if (made := _finished(output, identity, force)) is not None:
-        tidy(output)
+        output.tidy()
         return StepReport(out, made, True, 0, time.monotonic() - began)
     units = units_of(corpus)
     done = DocumentsDone([unit.rows for unit in units], corpus.rows, progress)
-    with working(output) as work:
+    with held(output) as work:
         begin(work, identity)
         resumed = len(list((work / "done").glob("*.json")))
         job = prepare(work, units) if prepare else UnitJob(units, step, work / "parts")
@@ -136,11 +128,8 @@ def run_step(
         if not parts:
             clear(work)
             raise _nothing_left(source, step, counts)
-        record = CorpusRecord(
-            step.name, step.settings(), identity, data_hash_of(parts),
-            counts.total.documents, counts.total.bytes, counts, history_of(corpus),
-        )  # fmt: skip
-        finish(output, parts, record)
+        told = step.name, step.settings(), identity, counts, history_of(corpus)
+        record = finish(output, work, parts, *told)
     return StepReport(out, record, False, resumed, time.monotonic() - began)
 
 
@@ -162,7 +151,7 @@ def plan_step(source: Path, out: Path, step: Step, *, force: bool = False) -> St
         output.check()
         refuse_overlap(source, out)
         if corpus is not None:
-            identity = identity_of(step.name, step.settings(), {"corpus": content_hash(corpus)})
+            identity = corpus_identity(step.name, step.settings(), {"corpus": content_hash(corpus)})
             action = planned_action(output, identity, force=force)
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
@@ -237,7 +226,9 @@ class DocumentsDone:
 
 def step_identity(source: Path, step: Step) -> str:
     """Of what `run_step` makes of the corpus at `source`. Raises NotFoundError, DataError."""
-    return identity_of(step.name, step.settings(), {"corpus": content_hash(open_corpus(source))})
+    return corpus_identity(
+        step.name, step.settings(), {"corpus": content_hash(open_corpus(source))}
+    )
 
 
 def made_before(output: Output, identity: str, *, force: bool) -> CorpusRecord | None:
@@ -271,7 +262,7 @@ def planned_action(output: Output, identity: str, *, force: bool) -> str:
         return "keep"
     if output.is_taken():
         return "replace"
-    return "resume" if output.begun() == identity else "write"
+    return "resume" if output.begun == identity else "write"
 
 
 def _finished(output: Output, identity: str, force: bool) -> CorpusRecord | None:

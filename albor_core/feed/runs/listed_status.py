@@ -27,6 +27,8 @@ from albor_core.run.rundir import RunDir
 from albor_core.run.status import SILENT
 from albor_core.run.values.lenient import finite, integer
 from albor_core.run.values.main_metrics import Logged
+from albor_core.store.query.table import RunList
+from albor_core.store.query.terms import Filter
 from albor_core.store.rows.run_row import RunRow
 
 
@@ -72,9 +74,13 @@ def _figures(row: RunRow) -> NewestFigures:
     )
 
 
-def filtered_words(runs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The same as filters ask for them: a run at work that gives no news is "silent"."""
-    found = {run_id: run_status(RunDir(Path(path))) for run_id, path in runs}
+def statuses_for(reader: RunList, where: Filter) -> dict[str, str]:
+    """What a filter needs to be asked: words by id for runs without a recorded end, "silent" for
+    one at work that gives no news; none where it does not ask for the status.
+    """
+    if not where.needs_status:
+        return {}
+    found = {run_id: run_status(RunDir(Path(path))) for run_id, path in reader.unended()}
     return {i: one.word if one.silent_s is None else SILENT for i, one in found.items()}
 
 

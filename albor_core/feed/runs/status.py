@@ -97,17 +97,13 @@ def run_status(
 
 
 def gather(
-    run: RunDir,
-    *,
-    freshness: Freshness | None = None,
-    ended: str | None = None,
-    metadata: Document | None = None,
+    run: RunDir, *, freshness: Freshness | None = None, ended: str | None = None
 ) -> Evidence:
     """Read what there is. Locks come last of all files but before the verdict: a run that ends
     while we read is then seen as ended, with last words that are already there or lost for ever.
     """
     state = read_state(run.state)
-    meta = metadata if metadata is not None else (read_json(run.run_json) or {})
+    meta = read_json(run.run_json) or {}
     locks = run.liveness()
     if locks.trainer is None:  # its last words may be younger than what we read
         state = read_state(run.state)

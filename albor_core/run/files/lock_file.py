@@ -12,13 +12,19 @@ from albor_core.run.errors import InUseError
 
 
 @contextmanager
-def locked(path: Path, busy: InUseError) -> Iterator[None]:
-    """Raises `busy` while another process holds it, OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def locked(path: Path, busy: InUseError, mode: int = 0o600) -> Iterator[int]:
+    """Its descriptor, open to read and write. Raises `busy` while another process holds it,
+    OSError.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise busy from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # between open and flock the holder before may have removed or renamed this very file
+            if not os.path.samestat(os.fstat(fd), path.stat(follow_symlinks=False)):
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError):
+            raise busy from None
+        yield fd
     finally:
         os.close(fd)

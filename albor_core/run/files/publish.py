@@ -6,7 +6,6 @@ most one file, the next writer reuses it, and two writers of one target cannot m
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, UsageError, remedy
+from albor_core.run.files.lock_file import locked
 from albor_core.run.files.whole_file import fsync_dir
-
-_CHUNK_BYTES = 1 << 20
 
 
 def temporary(path: Path) -> Path:
@@ -54,42 +52,28 @@ def publishing(path: Path) -> Iterator[Path]:
     made = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _claim(temp, path)
-        try:
-            yield temp
-            os.fsync(descriptor)
-            temp.replace(path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                temp.unlink()
-            for parent in made:
-                with suppress(OSError):  # somebody else put a file there meanwhile
-                    parent.rmdir()
-            raise
-        finally:
-            os.close(descriptor)
+        busy = InUseError(
+            f"{path}: another process is writing it", hint="wait for it, or choose another output"
+        )
+        with locked(temp, busy, 0o666) as descriptor:
+            os.ftruncate(descriptor, 0)
+            try:
+                yield temp
+                os.fsync(descriptor)
+                temp.replace(path)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    temp.unlink()
+                for parent in made:
+                    with suppress(OSError):  # somebody else put a file there meanwhile
+                        parent.rmdir()
+                raise
         fsync_dir(path.parent)
     except OSError as error:
         raise AlborError(
             f"{path}: cannot be written: {error.strerror or error}",
             hint=f"{remedy(error) or 'run it again'}; or choose another place",
         ) from error
-
-
-def _claim(temp: Path, path: Path) -> int:
-    descriptor = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between open and flock the previous holder may have renamed this very inode to `path`.
-        if not os.path.samestat(os.fstat(descriptor), temp.stat(follow_symlinks=False)):
-            raise BlockingIOError
-        os.ftruncate(descriptor, 0)
-    except (BlockingIOError, FileNotFoundError):
-        os.close(descriptor)
-        raise InUseError(
-            f"{path}: another process is writing it", hint="wait for it, or choose another output"
-        ) from None
-    return descriptor
 
 
 def publish_json(path: Path, document: dict[str, Any]) -> None:
@@ -112,8 +96,5 @@ def link_or_copy(file: Path, target: Path) -> None:
 
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of the whole file, read in pieces."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while piece := stream.read(_CHUNK_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()

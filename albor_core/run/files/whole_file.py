@@ -86,7 +86,7 @@ def whole_file(out: Path, *, replace: bool) -> Iterator[int]:
     False, also if it came to exist meanwhile; OSError. For the main thread.
     """
     if not replace and os.path.lexists(out):
-        raise _exists(out)
+        raise already_there(out)
     beside = temporary_beside(out)
     with ended_by_signals():
         fd, is_nameless = _open(out.parent, beside)
@@ -125,10 +125,10 @@ def _link(source: Path, out: Path, src_dir_fd: int | None = None) -> None:
     try:  # unlike a rename it never takes the place of another file
         os.link(source, out, src_dir_fd=src_dir_fd)
     except FileExistsError:
-        raise _exists(out) from None
+        raise already_there(out) from None
 
 
-def _exists(out: Path) -> UsageError:
+def already_there(out: Path) -> UsageError:
     return UsageError(f"{out}: exists", hint="another --out, or --force")
 
 

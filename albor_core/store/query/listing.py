@@ -89,10 +89,12 @@ def parse_column(text: str) -> ListColumn:
 
 
 class ListQuery(NamedTuple):
-    """What is asked of the run table. `statuses`: see conditions.condition."""
+    """What is asked of the run table. `statuses`: see conditions.condition; without them no filter
+    by status can be asked.
+    """
 
     filter: Filter = Filter()
-    statuses: Mapping[str, str] = {}
+    statuses: Mapping[str, str] | None = None
     sort: str = "created"
     descending: bool = True
     pinned_first: bool = False
@@ -263,7 +265,9 @@ def measured(db: sqlite3.Connection) -> frozenset[str]:
 
 
 def _where(db: sqlite3.Connection, question: ListQuery) -> Sql:
-    return condition(question.filter, question.statuses, _lookups(db))
+    if question.statuses is None and question.filter.needs_status:
+        raise TypeError("a filter by status needs statuses: feed/runs/listed_status.statuses_for")
+    return condition(question.filter, question.statuses or {}, _lookups(db))
 
 
 def _lookups(db: sqlite3.Connection) -> Lookups:

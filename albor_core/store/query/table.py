@@ -101,7 +101,7 @@ class RunList:
     ) -> tuple[RunRow, ...]:
         """Runs, newest first by default; unknown values sort last. `name` is a part of a name or
         id. `sort` is one of SORT_KEYS, a metric or a param (see filter.py). `statuses` has the
-        present word of the runs in `unended`, where the filter asks for it.
+        present word of the runs in `unended`; a filter by status is not answered without.
 
         Raises UsageError for a sort key that nobody knows, StoreError after two seconds.
         """
@@ -109,9 +109,7 @@ class RunList:
         for field, value in (("experiment", experiment), ("name", name)):
             if value is not None:
                 terms = (*terms, Term("text", field, "=", (_bounded(field, value),), 0))
-        asked = listing.ListQuery(
-            Filter(terms), statuses or {}, sort, descending, pinned_first, limit
-        )
+        asked = listing.ListQuery(Filter(terms), statuses, sort, descending, pinned_first, limit)
         return tuple(self.query(lambda db: listing.rows_of(db, asked)))
 
     def ids(
@@ -137,11 +135,11 @@ class RunList:
 
     def count(self, where: Filter, statuses: Mapping[str, str] | None = None) -> int:
         """How many runs a filter keeps. Raises StoreError after two seconds."""
-        return self.query(lambda db: listing.count(db, listing.ListQuery(where, statuses or {})))
+        return self.query(lambda db: listing.count(db, listing.ListQuery(where, statuses)))
 
     def matching(self, where: Filter, statuses: Mapping[str, str] | None = None) -> frozenset[str]:
         """Ids of the runs that a filter keeps. Raises StoreError after two seconds."""
-        return self.query(lambda db: listing.ids(db, listing.ListQuery(where, statuses or {})))
+        return self.query(lambda db: listing.ids(db, listing.ListQuery(where, statuses)))
 
     def pointers(self) -> frozenset[str]:
         """The names of the files by which a home knows the runs of its store."""

@@ -45,6 +45,7 @@ from albor_core.store.spans.collector import forget_collector
 from albor_core.store.upkeep.rebuild import discard
 
 _DOOMED = re.compile(r"\.[a-z0-9][a-z0-9._-]{0,63}\.removed-[0-9a-f]{8}")
+_CORRUPT_S = 7 * 86400.0
 _TEMPORARY = re.compile(r"\..+\.tmp")
 SETTLED_S = 3600.0  # a temporary file this old belongs to nobody
 _INDEX_WAIT_S = 10.0
@@ -182,9 +183,9 @@ def _in_words(path: Path) -> Iterator[None]:
         raise as_store_error(path, error) from error
 
 
-def garbage(runs: Iterable[RunDir], *, corrupt_days: float = 7.0) -> Iterator[Garbage]:
+def garbage(runs: Iterable[RunDir]) -> Iterator[Garbage]:
     """What killed processes left: half-removed runs, half-written files and checkpoints, rebuilds
-    that did not end, and damaged stores set aside more than `corrupt_days` ago.
+    that did not end, and damaged stores set aside a week ago.
     """
     known = list(runs)
     for parent in sorted({albor_home() / "runs", *(run.path.parent for run in known)}):
@@ -194,7 +195,7 @@ def garbage(runs: Iterable[RunDir], *, corrupt_days: float = 7.0) -> Iterator[Ga
     for run in known:
         if not _is_folder(run.path) or not run.run_json.is_file() or run.liveness().is_alive:
             continue
-        for path, why in _leftovers(run, corrupt_days * 86400):
+        for path, why in _leftovers(run):
             yield Garbage(path, size_of(path), why, run)
 
 
@@ -300,12 +301,12 @@ def _lock(path: Path, run: RunDir) -> int:
         raise AlborError(f"{path}: {error.strerror}") from error
 
 
-def _leftovers(run: RunDir, corrupt_s: float) -> Iterator[tuple[Path, str]]:
+def _leftovers(run: RunDir) -> Iterator[tuple[Path, str]]:
     yield from _half_written(run)
     for path in _children(run.store.parent):
         if path.name.startswith("experiments.db.rebuild") and is_old(path, SETTLED_S):
             yield path, "rebuild that did not end"
-        if path.name.startswith("corrupt-") and _is_folder(path) and is_old(path, corrupt_s):
+        if path.name.startswith("corrupt-") and _is_folder(path) and is_old(path, _CORRUPT_S):
             yield path, "damaged store, made again since"
 
 

@@ -26,7 +26,7 @@ from albor_core.checkpoint.retention import discard_after
 from albor_core.config.load import with_defaults
 from albor_core.config.resume_changes import changed_fields, never_allowed
 from albor_core.kernels.backend_override import unmet_demand
-from albor_core.plan.found_gpu import find_gpu
+from albor_core.launch.found_gpu import find_gpu
 from albor_core.recipes.own import source_of
 from albor_core.run.checkpoints import published
 from albor_core.run.errors import DataError, NoCheckpointError

@@ -158,7 +158,7 @@ def test_apply_goes_on_with_a_run_of_its_config_alone_and_with_none_that_complet
 
 def test_stopping_says_where_it_stopped_and_stopping_again_is_done_already(user):
     run = user.apply("brief", "--set", "training.epochs=100", ALBOR_FAULTS=SLOW_STEPS)
-    wait_until(lambda: run.state.is_file())
+    wait_until(lambda: (read_json(run.state) or {}).get("global_step"))
     first = user.albor("guard", "stop", "brief")
     assert first.code == 0 and "stopped at step" in first.out
     assert "albor train resume brief" in first.out

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +11,8 @@ from albor_core.feed.offers import offer, subject_of_run
 from albor_core.guard import launch as guard_launch
 from albor_core.guard.__main__ import main as guard_main
 from albor_core.guard.launch import write_launch
-from albor_core.plan.launch import start
+from albor_core.launch import local
+from albor_core.launch.start import start
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.registry import is_launched_here, register
 from albor_core.run.rundir import RunDir, create_run
@@ -28,7 +28,7 @@ def no_process(monkeypatch):
     def started(run, *_args, **_more):
         raise AssertionError(f"a guard of {run.id} was started")
 
-    for module in (guard_launch, sys.modules[start.__module__]):
+    for module in (guard_launch, local):
         monkeypatch.setattr(module, "start_guard", started)
 
 

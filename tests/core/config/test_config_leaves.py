@@ -27,7 +27,10 @@ from albor_core.config.load import Config, LoadedConfig, parse_config
 from albor_core.config.secret_urls import sink_entries
 from albor_core.config.sections import GuardConfig, Section
 from albor_core.feed.terminal import terminal_of
-from albor_core.plan import launch
+from albor_core.launch import local
+from albor_core.launch.planned import plan_run
+from albor_core.launch.run_folder import new_run
+from albor_core.launch.start import start
 from albor_core.recipes.recipe import Recipe
 from albor_core.run.guard_options import parse_options
 from albor_core.train.observe.alert_monitor import AlertMonitor
@@ -97,12 +100,12 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[type[Section], s
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALBOR_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr(Section, "__getattribute__", noting)
-        patch.setattr(launch, "start_guard", lambda run, **_: None)
+        patch.setattr(local, "start_guard", lambda run, **_: None)
         for number, (changes, faults) in enumerate(cases):
             folder = tmp_path_factory.mktemp(f"leaves{number}")
             raw = json.dumps(tiny_config(folder, **changes)).encode()
             loaded = LoadedConfig(raw, parse_config(raw, file="tiny.yaml"), Path("tiny.yaml"))
-            launch.start(launch.new_run(loaded, launch.plan_run(loaded), name=None))
+            start(new_run(loaded, plan_run(loaded), name=None))
             train_here(make_run(folder / "run", f"leaves-{number}", **changes), faults=faults)
     return found
 

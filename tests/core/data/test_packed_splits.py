@@ -53,6 +53,31 @@ def expected(corpus: Path, tokenizer: Path) -> list[int]:
     ]
 
 
+@pytest.mark.parametrize("where", ["test.part", "test"])
+def test_a_split_that_is_not_finished_is_never_left_out(parts, tokenizer, tmp_path, where):
+    for name in ("train", "val"):
+        (tmp_path / "parts" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "parts" / name).symlink_to(parts / name)
+    (tmp_path / "parts" / where / ".work" / "done").mkdir(parents=True)
+    with pytest.raises(DataError, match="parts/test: the corpus is not finished"):
+        pretokenize(tmp_path / "parts", tokenizer, tmp_path / "out", **ARGS)
+
+
+def test_a_killed_packer_beside_the_splits_that_it_reads_goes_on(parts, tokenizer, tmp_path):
+    (tmp_path / "parts").mkdir()
+    for name in ("train", "val", "test"):
+        (tmp_path / "parts" / name).symlink_to(parts / name)
+
+    def die(done, total):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "parts" / "shards"
+    with pytest.raises(KeyboardInterrupt):
+        pretokenize(tmp_path / "parts", tokenizer, out, **ARGS, progress=die)
+    assert (out.with_name("shards.part") / ".work" / "encoded").is_dir()
+    assert pretokenize(tmp_path / "parts", tokenizer, out, **ARGS).resumed_units == 1
+
+
 def test_each_split_holds_its_own_documents_and_no_other(parts, packed, tokenizer):
     for name in ("train", "val", "test"):
         ids, manifest = expected(parts / name, tokenizer), load_manifest(packed / name)

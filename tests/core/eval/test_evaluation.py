@@ -12,6 +12,7 @@ from albor_core.eval.evaluate import apply
 from albor_core.eval.planned import EvaluationRequest, Settings, plan, read_file, told_by_words
 from albor_core.eval.registry import make_tasks
 from albor_core.eval.target import checkpoint_of, open_target
+from albor_core.outputs.place import OutputPlace, held, part_of
 from albor_core.run.checkpoints import name_of
 from albor_core.run.errors import (
     AlborError,
@@ -21,7 +22,6 @@ from albor_core.run.errors import (
     NotFoundError,
     UsageError,
 )
-from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import create_run
 from albor_core.store.query.reader import Reader
 
@@ -105,9 +105,10 @@ def test_an_interrupted_evaluation_goes_on_with_the_same_result(run, tasks, monk
     with pytest.raises(KeyboardInterrupt):
         apply(target, tasks, CPU, progress=stop)
     [place] = (run.path / "eval").iterdir()
-    assert not (place / "result.json").exists() and (place / "held.jsonl").stat().st_size
+    assert place.suffix == ".part" and not (place / "result.json").exists()
+    assert (place / ".work" / "held.jsonl").stat().st_size
     done = apply(target, tasks, CPU)
-    assert done.place == place
+    assert part_of(done.place) == place and not place.exists()
     timeless = [{**t, "seconds": 0} for t in done.document["tasks"]]
     assert timeless == [{**t, "seconds": 0} for t in whole.document["tasks"]]
 
@@ -135,7 +136,7 @@ def test_a_folder_of_no_run_needs_a_place_and_leaves_no_other_trace(tmp_path, ta
         apply(target, tasks, CPU)
     done = apply(target, tasks, CPU, out=tmp_path / "scores")
     assert {one.name for one in done.place.iterdir()} == {
-        ".evaluation", "held.jsonl", "ask.jsonl", "result.json",
+        "held.jsonl", "ask.jsonl", "result.json",
     }  # fmt: skip
     assert json.loads((done.place / "result.json").read_text()) == done.document
     assert not (albor_home / "experiments.db").exists()
@@ -158,16 +159,16 @@ def test_another_evaluation_or_any_folder_is_never_written_over(tmp_path, tasks)
 def test_a_second_process_in_the_same_place_is_refused(tmp_path, tasks):
     target = open_target(make_model(tmp_path / "m"))
     done = apply(target, tasks, CPU, out=tmp_path / "scores")
-    (done.place / "result.json").unlink()
     child = os.fork()
     if child == 0:
-        take_lock(done.place / ".evaluation")
-        os.kill(os.getpid(), signal.SIGSTOP)  # with the lock held
+        with held(OutputPlace(done.place)):
+            os.kill(os.getpid(), signal.SIGSTOP)
         os._exit(0)
     os.waitpid(child, os.WUNTRACED)
     try:
-        with pytest.raises(InUseError, match="already held by process"):
-            apply(target, tasks, CPU, out=tmp_path / "scores")
+        with pytest.raises(InUseError, match=f"another process .pid {child}. is writing it"):
+            apply(target, tasks, CPU, out=tmp_path / "scores", force=True)
+        assert (done.place / "result.json").is_file()
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

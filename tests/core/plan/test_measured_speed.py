@@ -17,10 +17,11 @@ from tiny_run import tiny_config
 from albor_core.config.clock import Place
 from albor_core.config.load import load_config
 from albor_core.data.load.packed_shards import SHARED_FROM_BYTES
+from albor_core.launch.planned import plan_run
+from albor_core.launch.probe import Sample, power, probe
+from albor_core.launch.run_folder import new_run
 from albor_core.plan.estimates import CACHED_FROM, cache_bytes
-from albor_core.plan.launch import new_run, plan_run
 from albor_core.plan.plan import plan
-from albor_core.plan.probe import Sample, power, probe
 from albor_core.plan.speed import MeasuredSpeed, ProbeLine, ProbeTimes, from_probe, from_runs
 from albor_core.plan.text import render
 from albor_core.run.errors import AlborError, InUseError, UsageError
@@ -261,7 +262,7 @@ def test_a_failed_probe_says_why_and_not_what_to_do_about_it_elsewhere(tmp_path,
     path.write_text(yaml.safe_dump(tiny_config(tmp_path)))
     loaded = load_config(path)
     made = plan_run(loaded)
-    monkeypatch.setattr("albor_core.plan.probe.sys.executable", str(python))
+    monkeypatch.setattr("albor_core.launch.probe.sys.executable", str(python))
     with pytest.raises(AlborError, match=r"exit code 2: too wide$"):
         probe(loaded, made)
 

@@ -8,7 +8,7 @@ from tiny_run import tiny_config, write_documents, write_tokenizer
 
 from albor_core.config.clock import Clock
 from albor_core.config.load import LoadedConfig, parse_config
-from albor_core.plan.launch import plan_run
+from albor_core.launch.planned import plan_run
 from albor_core.plan.text import render
 from albor_core.recipes.causal_lm import PackedSource
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.checkpoint.folder import list_checkpoints, remove
+from albor_core.checkpoint.folder import list_checkpoints
 from albor_core.checkpoint.retention import discard_after, surplus
 from albor_core.feed.archive.checkpoints import Shelf
 from albor_core.guard import loop as guard_loop
+from albor_core.outputs.place import remove
 from albor_core.run.checkpoints import CheckpointName, entries, name_of, newest, parse, step_of
 from albor_core.store.index.write import _step_of as step_of_artifact
 
@@ -62,7 +63,8 @@ def test_the_store_reads_the_step_of_an_artefact_beyond_eight_digits():
 @pytest.mark.parametrize("step", [0, 1, BEFORE, AT, 10**9, 10**12, 2**48])
 def test_a_step_is_read_back_from_its_name(step):
     assert step_of(name_of(step)) == step
-    assert parse(f"{name_of(step)}.tmp") == CheckpointName(step, suffix=".tmp")
+    for half in (".part", ".tmp"):  # now, and by earlier versions
+        assert parse(f"{name_of(step)}{half}") == CheckpointName(step, suffix=".part")
     assert parse(f"bad-{name_of(step)}-2") == CheckpointName(step, is_bad=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.plan.earlier_speeds import earlier_speed
+from albor_core.launch.earlier_speeds import earlier_speed
 from albor_core.run.values.flatten import flatten
 
 CONFIG = {

@@ -28,7 +28,7 @@ NOW = 1_800_000_000.0
 
 def kept(text: str, *, path: Path | None = None, statuses: dict[str, str] | None = None) -> str:
     with RunList(path or global_store()) as table:
-        return " ".join(sorted(table.matching(parse_filter(text), statuses)))
+        return " ".join(sorted(table.matching(parse_filter(text), statuses or {})))
 
 
 def tell(bench):
@@ -138,6 +138,17 @@ def test_what_a_run_does_now_is_taken_from_who_knows(runs):
     assert kept("status:running,completed", statuses=statuses) == "a b"
     assert parse_filter("status:running").needs_status
     assert not parse_filter("status").needs_status
+
+
+@pytest.mark.parametrize("ask", ["count", "matching", "runs"])
+def test_a_filter_by_status_is_never_asked_without_the_words_of_now(runs, ask):
+    """It would say that nothing runs while something does."""
+    where = parse_filter("lr>=1e-4 -status:running")
+    with RunList(global_store()) as table:
+        with pytest.raises(TypeError, match="needs statuses"):
+            getattr(table, ask)(where=where)
+        assert getattr(table, ask)(where=where, statuses={"a": "running", "d": "lost"}) is not None
+        assert getattr(table, ask)(where=parse_filter("lr>=1e-4")) is not None
 
 
 def test_the_same_words_find_the_same_runs_in_a_store_without_an_index(runs):

@@ -107,7 +107,7 @@ def torn(run: RunDir) -> Iterator[str]:
 
 
 def litter(run: RunDir, pattern: str) -> list[str]:
-    left = (path for path in run.path.rglob(pattern) if path.suffix in (".tmp", ".del"))
+    left = (path for path in run.path.rglob(pattern) if path.suffix in (".tmp", ".part", ".del"))
     return [f"{path.relative_to(run.path)} was left" for path in left]
 
 
@@ -172,7 +172,7 @@ def disorder(operations: list[tuple[str, str, str]], run: RunDir) -> Iterator[st
             pruned += 1
             if loose:
                 yield f"{path}: pruned before {loose} was synced"
-        elif name == "rename" and path.endswith(".tmp"):
+        elif name == "rename" and path.endswith(".part"):
             published += 1
             inside = {file for file in written if file.startswith(f"{path}/")}
             yield from (f"{file}: renamed before it was synced" for file in inside - synced)

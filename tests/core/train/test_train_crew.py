@@ -43,7 +43,8 @@ def undisturbed(tmp_path_factory):
 def guarded(run, faults, **options):
     """Start `run` under a guard that is quick to act."""
     from albor_core.guard.launch import write_launch
-    from albor_core.plan import launch
+    from albor_core.launch import local
+    from albor_core.launch.start import start
 
     options = {"backoff_s": [0.05, 0.1], "poll_s": 0.1, **options}
 
@@ -53,8 +54,8 @@ def guarded(run, faults, **options):
         write_launch(run, **{**kwargs, "index": False})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "write_launch", quick)
-        launch.start(run)
+        patch.setattr(local, "write_launch", quick)
+        start(run)
 
 
 def until_step(run, step):

@@ -57,7 +57,7 @@ def test_t3_nothing_is_renamed_before_it_is_synced_and_the_journal_comes_first(t
     journal, checkpoints = str(run.journal), str(run.checkpoints)
     mutants = {  # what the audit is for: each would survive a kill, and not a power cut
         "before it was synced": lambda name, path: name != "fsync" or ".safetensors" not in path,
-        "manifest and directory": lambda name, path: name != "fsync" or not path.endswith(".tmp"),
+        "manifest and directory": lambda name, path: name != "fsync" or not path.endswith(".part"),
         "before the journal": lambda name, path: name != "fdatasync" or path != journal,
         f"before {checkpoints}": lambda name, path: name != "fsync" or path != checkpoints,
     }

@@ -55,7 +55,7 @@ def assert_same_end(run, reference):
     assert [(step, key, repr(value)) for step, key, value in said] == [
         (step, key, repr(value)) for step, key, value in reference[2]
     ]
-    assert not list(run.checkpoints.glob("*.tmp"))
+    assert not list(run.checkpoints.glob("*.part"))
     assert not list(run.checkpoints.glob("*.del"))
 
 
@@ -176,7 +176,7 @@ def test_t8_a_stop_while_a_checkpoint_is_written_leaves_whole_ones_only(tmp_path
 
     def stop_in_save(signals, run):
         assert in_save.wait(30)
-        assert list(run.checkpoints.glob("*.tmp"))
+        assert list(run.checkpoints.glob("*.part"))
         signals.stop = signal.SIGTERM
 
     with monkeypatch.context() as patch:
@@ -186,7 +186,7 @@ def test_t8_a_stop_while_a_checkpoint_is_written_leaves_whole_ones_only(tmp_path
     assert digest(asked)[0] == outcome.step < 24
     for path in list_checkpoints(asked.checkpoints):
         verify(path)
-    assert not list(asked.checkpoints.glob("*.tmp"))
+    assert not list(asked.checkpoints.glob("*.part"))
     train_here(asked, attempt=2)
     end = digest(whole), (list_checkpoints(whole.checkpoints)[0] / MODEL).read_bytes()
     assert_same_end(asked, (*end, history(whole, DETERMINED)))

@@ -11,7 +11,6 @@ from chart_stage import KEYS, Stage
 from settled import settled, until
 
 from albor_tui.look import glyphs
-from albor_tui.widgets.chart.bars import Bar, Bars, BarsData
 from albor_tui.widgets.chart.grid import ChartGrid
 from albor_tui.widgets.chart.heat_map import HeatData, HeatMap
 from albor_tui.widgets.chart.histogram import Histogram, HistogramData
@@ -99,33 +98,11 @@ def histogram() -> Histogram:
     return found
 
 
-def bars() -> Bars:
-    found = Bars("time of a step, ms")
-    found.set_reactive(
-        Bars.data,
-        BarsData(
-            (
-                Bar("forward", 104.2, limit=120.0),
-                Bar("backward", 208.9, "208.9 ms", limit=220.0, low=201.0, high=219.0),
-                Bar("optimizer", 31.4, limit=25.0),
-                Bar("data", 2.1, limit=10.0, tone="val"),
-                Bar("a name that is longer than its place", 88.0, tone="second"),
-                Bar("\u6ce8\u610f\u529b", 60.0, tone="third"),
-                Bar("broken", math.nan),
-                Bar("unknown", None),
-                Bar("one more", 1.0),
-                Bar("and another", 1.0),
-            )
-        ),
-    )
-    return found
-
-
 @pytest.mark.parametrize("look", ["dark", "light", "ansi", "ascii"])
 def test_still_pictures(snap_compare, monkeypatch, look):
     if look == "ascii":
         monkeypatch.setattr(glyphs, "current", glyphs.ASCII)
-    app = Stage(heat(), histogram(), bars(), theme="dark" if look == "ascii" else look)
+    app = Stage(heat(), histogram(), theme="dark" if look == "ascii" else look)
     for widget in app._widgets:
         widget.styles.height = "1fr"
-    assert snap_compare(app, terminal_size=(80, 36))
+    assert snap_compare(app, terminal_size=(80, 24))

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused, workers_option
+from albor_core.cli.plans.file_plan import plans_by_document
+from albor_core.run.errors import AlborError
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
     from albor_core.data.pipeline.build import BuildPlan, Made
     from albor_core.data.pipeline.recipe import LoadedRecipe
     from albor_core.data.progress import Progress
+
+
+def _loaded(recipe: Path) -> LoadedRecipe | None:
+    """None where it cannot be read, which the build says in its own words."""
+    from albor_core.data.pipeline.recipe import load_recipe
+
+    try:
+        return load_recipe(recipe)
+    except AlborError:
+        return None
+
+
+def _sources(recipe: Path) -> list[Path]:
+    """The recipe, what it imports, and what it holds texts against."""
+    loaded = _loaded(recipe)
+    if loaded is None:
+        return [recipe]
+    from albor_core.data.pipeline.recipe import INSTALLED
+
+    benchmarks, named = loaded.recipe.contamination, loaded.recipe.source.paths()
+    against = [] if benchmarks is None else benchmarks.against
+    return [loaded.path, *(Path(one) for one in named if one != INSTALLED), *against]
+
+
+def _folder_of(told: Mapping[str, Any]) -> Path:
+    loaded = _loaded(told["recipe"])
+    return told["out"] or Path(told["recipe"].stem if loaded is None else loaded.recipe.name)
 
 
 @click.command()
@@ -33,6 +62,7 @@ if TYPE_CHECKING:
     help="Show what would be done, and every problem. Changes nothing.",
 )  # fmt: skip
 @json_option
+@plans_by_document(lambda told: _sources(told["recipe"]), lambda told: [_folder_of(told)])
 def build(
     recipe: Path,
     out: Path | None,

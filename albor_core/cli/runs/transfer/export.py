@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 import click
 
@@ -19,7 +19,8 @@ from albor_core.cli.common.output import (
     out_file,
     print_note,
 )
-from albor_core.run.errors import UsageError
+from albor_core.cli.plans.file_plan import plans_by_rehearsal, run_source
+from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
     from albor_core.history.one_run import RecordedRun
@@ -62,6 +63,7 @@ filter_option = click.option(
 @click.option("--key", "keys", multiple=True, help="Export only points of this metric; repeatable.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
+@plans_by_rehearsal(lambda told: sources(told), lambda told: _files(told["out"]))
 def export(
     references: tuple[str, ...],
     terms: str | None,
@@ -109,6 +111,20 @@ def export(
         )
     else:
         print_note(f"{rows:,} {'spans' if form == 'otlp' else 'rows'} in {clean(out)}")
+
+
+def sources(told: Mapping[str, Any]) -> Iterable[str | Path]:
+    """What the runs of a command line with RUN... and --filter are read from."""
+    if told["terms"] is None:
+        return map(run_source, told["references"])
+    try:
+        return [run.folder.path for run in chosen(told["references"], told["terms"])]
+    except AlborError:
+        return []  # which the verb says in its own words
+
+
+def _files(out: Path | None) -> list[Path]:
+    return [] if out is None or out == Path("-") else [out]
 
 
 def chosen(references: Sequence[str], terms: str | None) -> Sequence[RecordedRun]:

@@ -9,10 +9,13 @@ from pathlib import Path
 from albor_core.data.pack.work.encode import SplitRule
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.stage.record import content_hash
+from albor_core.outputs.place import WORK
+from albor_core.run.checkpoints import HALF
 from albor_core.run.errors import ConfigError, DataError, UsageError
 
 SPLITS = ("train", "val", "test")
 VAL_FRACTION = 0.05  # of the documents, held out for validation
+_OF_A_CORPUS = ("done", "signed", "scattered")  # in the work folder of a step; a packer's has none
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -98,6 +101,10 @@ def _split_folders(path: Path) -> list[Path]:
     if not path.is_dir() or any(path.glob("*.parquet")):
         return []
     folders = {one.parent for one in path.glob("[!.]*/*.parquet")}
+    for begun in path.glob(f"[!.]*/{WORK}/*"):
+        if begun.name in _OF_A_CORPUS:  # which is not finished, and must not be left out
+            folders.add(begun.parent.parent)
+    folders = {one.with_name(one.name.removesuffix(HALF)) for one in folders}
     order = {name: number for number, name in enumerate(SPLITS)}
     return sorted(folders, key=lambda one: (order.get(one.name, len(order)), one.name))
 

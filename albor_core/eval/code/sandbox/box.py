@@ -72,7 +72,6 @@ def run_program(
     limits: ProgramLimits | None = None,
     *,
     without: frozenset[str] = frozenset(),
-    packages: bool = True,
 ) -> ProgramVerdict:
     """Run `job` apart and judge it. `without` leaves out protections (`namespaces`, `landlock`,
     `seccomp`, `user`), to try what the others are worth. Raises AlborError where no program can be
@@ -83,7 +82,7 @@ def run_program(
         settings = {
             "parent": os.getpid(), "path": _ROOT, "limits": asdict(limits), "folder": str(folder),
             "without": sorted(without),
-            "packages": sysconfig.get_paths()["purelib"] if packages else "",
+            "packages": sysconfig.get_paths()["purelib"],
         }  # fmt: skip
         words = [sys.executable, "-s", "-S", "-P", "-B", "-c", _START.format(root=_ROOT)]
         kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}

@@ -55,6 +55,13 @@ def ids(desk, *words):
     return [row["id"] for row in valid(desk.quick("runs", "ls", *words, "--json"))["runs"]]
 
 
+def test_the_global_list_may_be_asked_for_by_its_old_name_and_is_the_same(desk, table):
+    plain, said = desk.quick("runs", "ls", "--json"), desk.quick("runs", "ls", "--global", "--json")
+    assert [row["id"] for row in valid(said)["runs"]] == [row["id"] for row in valid(plain)["runs"]]
+    assert "the list is always global" in said.err and "global" not in plain.err
+    assert "--global" not in desk.quick("runs", "ls", "--help").out
+
+
 def test_filters_sorting_and_limits(desk, table):
     assert ids(desk) == ["c0", "b0", "a1", "a0"]
     assert ids(desk, "train/loss<5", "lr>=1e-3") == ["a1", "a0"]

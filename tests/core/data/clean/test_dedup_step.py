@@ -21,6 +21,7 @@ from albor_core.data.read.corpus import open_corpus
 from albor_core.data.stage import units
 from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import plan_step
+from albor_core.outputs.place import part_of
 from albor_core.run.errors import DataError, UsageError
 
 
@@ -253,7 +254,7 @@ def test_kill_in_any_pass_loses_what_was_begun_alone(tmp_path, many_units, where
     assert process.stdout.readline()
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = sorted(path for path in (out / ".work").rglob("*.json"))
+    done = sorted(path for path in (part_of(out) / ".work").rglob("*.json"))
     stamps = [path.stat().st_mtime_ns for path in done]
     assert done
     seen = []

@@ -194,7 +194,7 @@ def test_a_killed_mix_goes_on_to_the_same_bytes(pair, tmp_path, small_units):
     mix(asked, tmp_path / "whole", shuffle=True)
     process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "out", *pair])
     deadline = time.monotonic() + 60
-    while len(list((tmp_path / "out" / ".work" / "done").glob("*.json"))) < 2:
+    while len(list((tmp_path / "out.part" / ".work" / "done").glob("*.json"))) < 2:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)

@@ -225,8 +225,8 @@ def test_two_data_sets_of_one_name_are_both_known(room):
 def test_two_builds_do_not_meet(room):
     import fcntl
 
-    (room / "out").mkdir()
-    with (room / "out" / ".build.lock").open("w") as held:
+    (room / "out" / ".work").mkdir(parents=True)
+    with (room / "out" / ".work" / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(InUseError):
             build(load_recipe(room / "tiny.yaml"), room / "out")

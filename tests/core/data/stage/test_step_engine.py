@@ -17,10 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from albor_core.data.read.corpus import open_corpus
-from albor_core.data.stage import output, units
+from albor_core.data.stage import units
 from albor_core.data.stage.counts import sift
+from albor_core.data.stage.output import Output
 from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import plan_step, run_step
+from albor_core.outputs import place
+from albor_core.outputs.place import held, part_of
 from albor_core.run.errors import DataError, InUseError, UsageError
 
 
@@ -83,13 +86,13 @@ def test_kill_in_the_middle_of_a_copy_is_gone_on_from(tmp_path, many_units, monk
         pass
 
     def die(file, target):
-        (out / f".{target.name}.tmp").write_bytes(file.read_bytes()[:10])
+        target.with_name(f".{target.name}.tmp").write_bytes(file.read_bytes()[:10])
         raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(output, "link_or_copy", die)
+        patched.setattr(place, "link_or_copy", die)
         run_step(corpus, out, Odd())
-    assert list(out.glob(".part-*"))
+    assert not out.exists() and list(part_of(out).glob(".part-*"))
     assert plan_step(corpus, out, Odd()).action == "resume"
     run_step(corpus, out, Odd())
     assert tree_hash(out) == tree_hash(tmp_path / "whole")
@@ -132,7 +135,7 @@ def test_kill_loses_nothing_and_leaves_no_process(tmp_path, many_units, wait_for
         [sys.executable, script, here, corpus, out, str(workers)], start_new_session=True
     )
     deadline = time.monotonic() + 60
-    while len(list((out / ".work" / "done").glob("*.json"))) < 3:
+    while len(list((part_of(out) / ".work" / "done").glob("*.json"))) < 3:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
@@ -193,10 +196,8 @@ def test_foreign_output_and_the_corpus_itself_are_refused(tmp_path):
 
 
 def test_two_processes_on_one_output(tmp_path):
-    from albor_core.data.stage.output import Output, working
-
     corpus = write_corpus(tmp_path / "c.parquet", 10, 1)
-    with working(Output(tmp_path / "out")), pytest.raises(InUseError):
+    with held(Output(tmp_path / "out")), pytest.raises(InUseError):
         run_step(corpus, tmp_path / "out", Odd())
     assert not (tmp_path / "out").exists()
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from tiny_run import events, make_run, train, train_here
 
-from albor_core.checkpoint import tensorfile
+from albor_core.outputs import identity
 from albor_core.recipes import causal_lm
 from albor_core.train.process import start_times
 from albor_core.train.process.start_times import StartTimes, process_age_s
@@ -87,20 +87,20 @@ sys.exit("torch._dynamo" in sys.modules)
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200])
 def test_a_hash_is_of_the_bytes_however_they_are_read(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(tensorfile, "CHUNK", 64)
+    monkeypatch.setattr(identity, "CHUNK", 64)
     content = bytes(range(size))
-    written = tensorfile.write_file(tmp_path / "file", [content])
+    written = identity.write_file(tmp_path / "file", [content])
     for threads in (1, 8):
-        read = tensorfile.hash_file(tmp_path / "file", written.algo, threads=threads)
+        read = identity.hash_file(tmp_path / "file", written.algo, threads=threads)
         assert read == written and read.size == size
 
 
 def test_a_fork_of_a_process_that_verified_can_verify(tmp_path):
     """Threads do not survive a fork: a hasher must not wait for those of its parent."""
-    written = tensorfile.write_file(tmp_path / "file", [bytes(1 << 20)])
+    written = identity.write_file(tmp_path / "file", [bytes(1 << 20)])
 
     def is_right():
-        return tensorfile.hash_file(tmp_path / "file", written.algo, threads=8) == written
+        return identity.hash_file(tmp_path / "file", written.algo, threads=8) == written
 
     assert is_right()
     if (pid := os.fork()) == 0:

@@ -11,7 +11,8 @@ from tiny_run import SEQ_LEN, events, history, make_run, train_here, write_shard
 
 from albor_core.checkpoint.folder import MODEL, OPTIMIZER, adopt, list_checkpoints, verify
 from albor_core.config.load import LoadedConfig, parse_config
-from albor_core.plan import launch
+from albor_core.launch.planned import plan_run
+from albor_core.launch.run_folder import new_run
 from albor_core.run.checkpoints import name_of
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import read_json
@@ -55,7 +56,7 @@ def test_a_start_that_is_asked_for_in_vain_is_noted(tmp_path, stable):
     def notes(run):
         raw = run.config_yaml.read_bytes()
         loaded = LoadedConfig(raw, parse_config(raw, file="c"), run.config_yaml, ())
-        return [one for one in launch.plan_run(loaded).notes if "initialization" in one]
+        return [one for one in plan_run(loaded).notes if "initialization" in one]
 
     assert notes(cooldown(tmp_path, stable)) == []
     (note,) = notes(cooldown(tmp_path, stable, "loud", model__initialization__matrix=2))
@@ -123,13 +124,13 @@ def test_the_plan_tells_where_it_begins_and_counts_what_is_left(tmp_path, stable
     from albor_core.plan.text import render
 
     config = loaded(tmp_path, cooldown(tmp_path, stable))
-    made = launch.plan_run(config)
+    made = plan_run(config)
     assert made.problems == ()
     assert (made.schedule.updates, made.schedule.done_tokens) == (14, 8 * 4 * SEQ_LEN)
-    alone = launch.plan_run(loaded(tmp_path, make_run(tmp_path, "alone", **DECAY)))
+    alone = plan_run(loaded(tmp_path, make_run(tmp_path, "alone", **DECAY)))
     assert made.duration.seconds == pytest.approx(alone.duration.seconds * 6 / 14)
     assert "step 8 of" in render(made)
-    run = launch.new_run(config, made, name="child")
+    run = new_run(config, made, name="child")
     assert read_json(run.run_json)["parent"] == "stable"
 
 
@@ -147,13 +148,13 @@ def test_the_plan_tells_where_it_begins_and_counts_what_is_left(tmp_path, stable
 )
 def test_what_cannot_be_gone_on_from_is_refused_by_name(tmp_path, stable, changes, field, said):
     run = cooldown(tmp_path, stable, **changes)
-    made = launch.plan_run(loaded(tmp_path, run))
+    made = plan_run(loaded(tmp_path, run))
     assert any(field in p.field and said in p.message for p in made.problems), made.problems
 
 
 def test_a_run_directory_is_not_a_checkpoint_and_the_hint_names_one(tmp_path, stable):
     run = cooldown(tmp_path, stable, training__continue_from=str(stable.path))
-    (problem,) = launch.plan_run(loaded(tmp_path, run)).problems
+    (problem,) = plan_run(loaded(tmp_path, run)).problems
     assert str(stable.checkpoints / name_of(12)) in problem.hint
 
 

@@ -14,7 +14,8 @@ from tiny_run import events, history, last_words, make_run, train, train_here
 from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.cli.main import cli
 from albor_core.config.load import LoadedConfig, load_config, parse_config
-from albor_core.plan.launch import new_run, plan_run
+from albor_core.launch.planned import plan_run
+from albor_core.launch.run_folder import new_run
 from albor_core.plan.text import render
 from albor_core.recipes.registry import recipe_of
 from albor_core.run.errors import ConfigError

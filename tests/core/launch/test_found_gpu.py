@@ -7,8 +7,8 @@ import pwd
 import pytest
 from tiny_run import events, make_run, train_here
 
-from albor_core.plan import found_gpu
-from albor_core.plan.found_gpu import find_gpu
+from albor_core.launch import found_gpu
+from albor_core.launch.found_gpu import find_gpu
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ from statistics import fmean
 
 from albor_core.config.load import Config, LoadedConfig
 from albor_core.config.monitoring import MonitoringConfig
-from albor_core.plan.found_gpu import visible
-from albor_core.plan.launch import new_run, trainer_environment
+from albor_core.launch.environment import trainer_environment
+from albor_core.launch.found_gpu import visible
+from albor_core.launch.run_folder import new_run
 from albor_core.plan.plan import Plan
 from albor_core.plan.speed import (
     MeasuredSpeed,

@@ -9,7 +9,10 @@ import yaml
 from tiny_run import tiny_config, train_here
 
 from albor_core.config.load import load_config, shown_override
-from albor_core.plan import launch
+from albor_core.launch import local
+from albor_core.launch.planned import plan_run
+from albor_core.launch.run_folder import new_run
+from albor_core.launch.start import start
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, albor_home
 from albor_core.store.file.paths import global_store
@@ -23,15 +26,15 @@ OTLP = {"endpoint": "http://collector.test:4318", "headers": {"x-api-key": SECRE
 @pytest.fixture(autouse=True)
 def no_guard(tmp_path, monkeypatch):
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(launch, "start_guard", lambda run, **_: None)
+    monkeypatch.setattr(local, "start_guard", lambda run, **_: None)
 
 
 def begin(folder: Path, otlp: dict[str, object]) -> RunDir:
     path = folder / "c.yaml"
     path.write_text(yaml.safe_dump(tiny_config(folder, monitoring__otlp=otlp)))
     loaded = load_config(path)
-    run = launch.new_run(loaded, launch.plan_run(loaded), name=None)
-    launch.start(run)
+    run = new_run(loaded, plan_run(loaded), name=None)
+    start(run)
     return run
 
 
@@ -53,7 +56,7 @@ def test_a_header_is_in_no_file_of_its_run_and_is_sent_all_the_same(tmp_path):
         "http://collector.test:4318/v1/traces",
         {"x-api-key": SECRET},
     )
-    launch.start(run)  # goes on, by its own copy
+    start(run)  # goes on, by its own copy
     assert collector_of(run, {})[0] == found
     remove_run(run, global_store())
     assert not otlp_file(run.id).exists()
@@ -61,7 +64,7 @@ def test_a_header_is_in_no_file_of_its_run_and_is_sent_all_the_same(tmp_path):
 
 def test_a_copied_config_that_hides_its_header_begins_nothing(tmp_path):
     run = begin(tmp_path, OTLP)
-    made = launch.plan_run(load_config(run.config_yaml))
+    made = plan_run(load_config(run.config_yaml))
     assert [(one.field, one.message) for one in made.problems] == [
         ("monitoring.otlp.headers.x-api-key", "was hidden in this copy of a config")
     ]

@@ -7,16 +7,15 @@ is a full one.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from albor_core.config.load import Config, LoadedConfig
 from albor_core.config.monitoring import MonitoringConfig
-from albor_core.plan.launch import new_run
+from albor_core.launch.probe import own_folder, temporary_home, train_here
+from albor_core.launch.run_folder import new_run
 from albor_core.plan.plan import Plan
-from albor_core.plan.probe import own_folder, temporary_home, train_here
 from albor_core.run.errors import AlborError, UsageError
 from albor_core.run.files.whole_file import ended_by_signals
 from albor_core.run.journal import last_event
@@ -92,12 +91,3 @@ def _why(run: RunDir) -> str:
     event = last_event(run.journal, "brick.untraced") or {}
     data = event.get("data")
     return str(data.get("reason") if isinstance(data, dict) else "it did not say why")
-
-
-def copy_to(out: Path) -> Callable[[Path], None]:
-    """For `trace_steps`: keep the trace at `out`."""
-
-    def copy(trace: Path) -> None:
-        shutil.copyfile(trace, out)
-
-    return copy

@@ -20,7 +20,10 @@ from tiny_run import tiny_config, train_here
 from albor_core.andon.channels.kept_sinks import config_sinks, sinks_file, sinks_of, user_sinks
 from albor_core.cli import main
 from albor_core.config.load import LoadedConfig, load_config
-from albor_core.plan import launch
+from albor_core.launch import local
+from albor_core.launch.planned import plan_run
+from albor_core.launch.run_folder import new_run
+from albor_core.launch.start import start
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, albor_home, create_run
 from albor_core.store.file.paths import global_store
@@ -38,7 +41,7 @@ WEBHOOK = {"kind": "webhook", "url": URL, "format": "slack"}
 @pytest.fixture(autouse=True)
 def no_guard(tmp_path, monkeypatch):
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(launch, "start_guard", lambda run, **_: None)
+    monkeypatch.setattr(local, "start_guard", lambda run, **_: None)
 
 
 def config_file(folder: Path, *sinks: dict[str, Any], name: str = "c.yaml") -> Path:
@@ -51,8 +54,8 @@ def config_file(folder: Path, *sinks: dict[str, Any], name: str = "c.yaml") -> P
 
 def begin(path: Path, **options: Any) -> RunDir:
     loaded = load_config(path)
-    run = launch.new_run(loaded, launch.plan_run(loaded), name=None)
-    launch.start(run, **options)
+    run = new_run(loaded, plan_run(loaded), name=None)
+    start(run, **options)
     return run
 
 
@@ -129,18 +132,18 @@ def test_a_url_in_a_changed_file_of_the_repository_is_not_recorded(tmp_path, mon
 
 def test_a_run_that_is_resumed_keeps_its_url_and_takes_an_edited_one(tmp_path):
     run = begin(config_file(tmp_path, WEBHOOK))
-    launch.start(run)
+    start(run)
     assert config_sinks(run)[0].address({}) == URL
     other = URL + "-other"
     run.config_yaml.write_text(
         run.config_yaml.read_text().replace("url: hidden", f"severity: error\n    url: {other}")
     )
-    launch.start(run, allow_config_change=True)
+    start(run, allow_config_change=True)
     (sink,) = config_sinks(run)
     assert (sink.address({}), sink.severity) == (other, "error")
     assert holders(run.path) == []
     run.config_yaml.write_text(run.config_yaml.read_text().replace("error", "critical"))
-    launch.start(run, allow_config_change=True)
+    start(run, allow_config_change=True)
     (sink,) = config_sinks(run)
     assert (sink.address({}), sink.severity) == (other, "critical")
 
@@ -182,7 +185,7 @@ def test_a_run_takes_its_sinks_along_when_it_is_moved_and_leaves_none_when_it_is
 
 def test_a_copied_config_that_hides_its_url_begins_nothing(tmp_path):
     run = begin(config_file(tmp_path, WEBHOOK))
-    made = launch.plan_run(load_config(run.config_yaml))
+    made = plan_run(load_config(run.config_yaml))
     assert [(p.field, p.message) for p in made.problems] == [
         ("monitoring.notify.0.url", "was hidden in this copy of a config")
     ]
@@ -192,7 +195,7 @@ def test_a_plan_says_which_sink_gets_what_and_which_variable_is_missing(tmp_path
     sink = {"kind": "webhook", "url_env": "MY_WEBHOOK", "format": "discord", "severity": "error"}
     path = config_file(tmp_path, sink, {"kind": "desktop"})
     monkeypatch.delenv("MY_WEBHOOK", raising=False)
-    made = launch.plan_run(load_config(path))
+    made = plan_run(load_config(path))
     written = path.read_text().splitlines()
     line = 1 + next(number for number, text in enumerate(written) if "url_env" in text)
     assert [str(problem) for problem in made.problems] == [
@@ -200,7 +203,7 @@ def test_a_plan_says_which_sink_gets_what_and_which_variable_is_missing(tmp_path
         " (export MY_WEBHOOK=URL)"
     ]
     monkeypatch.setenv("MY_WEBHOOK", URL)
-    made = launch.plan_run(load_config(path))
+    made = plan_run(load_config(path))
     assert not made.problems
     notes = [note for note in made.notes if "alerts are sent" in note]
     assert notes == [
@@ -269,7 +272,7 @@ def test_a_url_that_cannot_be_taken_out_of_the_file_begins_nothing(tmp_path):
     loaded = load_config(path)
     assert isinstance(loaded, LoadedConfig)
     with pytest.raises(ConfigError, match="not written in one piece") as caught:
-        launch.new_run(loaded, launch.plan_run(loaded), name=None)
+        new_run(loaded, plan_run(loaded), name=None)
     assert SECRET not in str(caught.value)
     assert not (tmp_path / "out").exists()
 

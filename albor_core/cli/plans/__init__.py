@@ -1,0 +1,1 @@
+"""What verbs that make files would read and write: `--plan`, one document for all of them."""

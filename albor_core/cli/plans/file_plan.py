@@ -1,0 +1,234 @@
+"""`--plan` of a verb that makes files: what it reads, what it writes, what it takes.
+
+`reads` and `writes` follow from the command line and its config alone, so they are whole also where
+inputs are missing: then these are problems, and what depends on them is null. Files of ALBOR_HOME
+(stores, the run list, caches) are not named. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from albor_core.cli.common.output import clean, emit, print_line, rehearsed
+from albor_core.run.errors import AlborError, ConfigError, NotFoundError, Problem
+from albor_core.run.values.quantity import byte_size, counted, duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MISSING = "missing_input"
+"""The code of a problem with an input that is not there."""
+
+plan_option: Callable[[F], F] = click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Show what would be read and written, and every problem. Changes nothing.",
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the inputs say; None is unknown."""
+
+    bytes: int | None = None
+    """That would be written."""
+    seconds: float | None = None
+    money: float | None = None
+    """In the currency of monitoring.budgets."""
+    problems: Sequence[Problem] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """Of this verb alone."""
+
+
+def show_plan(
+    reads: Iterable[str | Path],
+    writes: Iterable[str | Path],
+    estimate: Callable[[], Estimate],
+    *,
+    as_json: bool,
+    is_whole: bool = False,
+) -> int:
+    """Print the plan and return the exit code, 1 where there are problems. `estimate` is asked
+    where every input is there (`is_whole`: always); what it raises is a problem.
+    """
+    sources, made = [*map(_absolute, reads)], [*map(_absolute, writes)]
+    absent = [path for path in sources if not os.path.lexists(path)]
+    found, problems = Estimate(), list[dict[str, str]]()
+    if is_whole or not absent:
+        try:
+            found = estimate()
+        except AlborError as error:
+            problems = problems_of(error)
+    problems += [_said("config", one) for one in found.problems]
+    problems = [
+        *(_missing(path, problems) for path in absent),
+        *(one for one in problems if _about(one) not in absent),
+    ]
+    document = {
+        "schema": "albor.plan/1",
+        "reads": sources,
+        "writes": made,
+        "bytes": found.bytes,
+        "seconds": found.seconds,
+        "money": found.money,
+        "problems": problems,
+        "detail": dict(found.detail),
+    }
+    if as_json:
+        emit(document)
+    else:
+        _print(document)
+    return AlborError.exit_code if problems else 0
+
+
+def plans_by_rehearsal(
+    reads: Callable[[Mapping[str, Any]], Iterable[str | Path]],
+    writes: Callable[[Mapping[str, Any]], Iterable[Path]] = lambda told: [told["out"]],
+) -> Callable[[F], F]:
+    """Give a verb `--plan` that does all of its work but the writing: its bytes are exact, and
+    `detail` is the document that it would print. `reads` and `writes`, of its parameters.
+
+    For verbs that write by `out_file` alone and take seconds. Below `json_option`.
+    """
+
+    def decorated(verb: F) -> F:
+        @wraps(verb)
+        def planned(*, only_plan: bool, **told: Any) -> Any:
+            if not only_plan:
+                return verb(**told)
+            sources, targets = reads(told), writes(told)
+            work = partial(_rehearse, verb, {**told, "as_json": True})
+            return show_plan(sources, targets, work, as_json=told["as_json"])
+
+        return cast("F", plan_option(planned))
+
+    return decorated
+
+
+def plans_by_document(
+    reads: Callable[[Mapping[str, Any]], Iterable[str | Path]],
+    writes: Callable[[Mapping[str, Any]], Iterable[Path]],
+    size: Callable[[Mapping[str, Any], Mapping[str, Any]], int | None] = lambda told, found: None,
+) -> Callable[[F], F]:
+    """Have `--plan --json` of a verb that has a document of its own for it print an albor.plan/1
+    around that: it is `detail`. `size`, of its parameters and that document, is the bytes that
+    would be written. People get the verb's own lines.
+    """
+
+    def decorated(verb: F) -> F:
+        @wraps(verb)
+        def planned(**told: Any) -> Any:
+            if not (told["only_plan"] and told["as_json"]):
+                return verb(**told)
+            work = partial(_ask, verb, told, size)
+            return show_plan(reads(told), writes(told), work, as_json=True)
+
+        return cast("F", planned)
+
+    return decorated
+
+
+def _ask(verb: Callable[..., Any], told: Mapping[str, Any], size: Callable[..., Any]) -> Estimate:
+    with rehearsed() as made:
+        verb(**told)
+    found = made.document
+    return Estimate(size(told, found), found.get("seconds"), detail=found)
+
+
+def plans_reading(reads: Callable[[Mapping[str, Any]], Iterable[str | Path]]) -> Callable[[F], F]:
+    """Give a verb that only prints `--plan`: what it reads, and whether that is there."""
+
+    def decorated(verb: F) -> F:
+        @wraps(verb)
+        def planned(*, only_plan: bool, **told: Any) -> Any:
+            if not only_plan:
+                return verb(**told)
+            return show_plan(reads(told), [], lambda: Estimate(0), as_json=told["as_json"])
+
+        return cast("F", plan_option(planned))
+
+    return decorated
+
+
+def model_source(reference: str) -> Path | str:
+    """What a DIR|RUN on the command line is read from."""
+    path = Path(reference)
+    return path if path.is_dir() else run_source(reference)
+
+
+def _rehearse(verb: Callable[..., Any], told: Mapping[str, Any]) -> Estimate:
+    began = time.perf_counter()
+    with rehearsed() as made:
+        verb(**told)
+    return Estimate(made.bytes, time.perf_counter() - began, detail=made.document)
+
+
+def run_source(reference: str) -> Path | str:
+    """What a RUN on the command line is read from: its folder where it is known, else as named."""
+    from albor_core.store.query.resolve import find_run
+
+    try:
+        return find_run(reference).path
+    except AlborError:
+        return Path(reference) if os.sep in reference else reference
+
+
+def problems_of(error: AlborError) -> list[dict[str, str]]:
+    """An error as problems of a plan."""
+    if isinstance(error, ConfigError) and error.problems:
+        return [_said(error.code, one) for one in error.problems]
+    code = MISSING if isinstance(error, NotFoundError) else error.code
+    return [_said(code, Problem("", error.message, error.hint))]
+
+
+def _said(code: str, one: Problem, path: str = "") -> dict[str, str]:
+    told = {"file": one.file, "field": one.field, "message": one.message, "hint": one.hint}
+    return {"code": code, "path": path, **told}
+
+
+def _about(problem: Mapping[str, str]) -> str:
+    """The path that it says something of, as it would be read, or ""."""
+    named, colon, _ = problem["message"].partition(": ")
+    return os.path.normpath(Path(named).absolute()) if colon else ""
+
+
+def _missing(path: str, problems: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """In the words of the problem that names it, if there is one."""
+    for one in problems:
+        if _about(one) == path:
+            return {**one, "code": MISSING, "path": path}
+    if Path(path).is_absolute():
+        return _said(MISSING, Problem("", f"{path}: no such file or folder"), path)
+    return _said(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)
+
+
+def _absolute(path: str | Path) -> str:
+    """A text is a run that is not known, told as it was named."""
+    return os.path.normpath(path.absolute()) if isinstance(path, Path) else path
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    problems = document["problems"]
+    print_line(counted(len(problems), "problem") if problems else "ok; nothing was written")
+    for name in ("reads", "writes"):
+        for path in document[name]:
+            print_line(f"  {name:<8} {clean(path)}")
+    if document["bytes"] is not None:
+        print_line(f"  {'bytes':<8} {byte_size(document['bytes'])}")
+    if document["seconds"] is not None:
+        print_line(f"  {'time':<8} about {duration(document['seconds'])}")
+    if document["money"] is not None:
+        print_line(f"  {'money':<8} about {document['money']:.2f}")
+    for one in problems:
+        where = ": ".join(part for part in (one["file"], one["field"]) if part)
+        print_line(f"  problem  {clean(where + ': ' if where else '')}{clean(one['message'])}")
+        if one["hint"]:
+            print_line(f"           next: {clean(one['hint'])}")

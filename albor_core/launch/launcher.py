@@ -1,0 +1,67 @@
+"""What every way of running a program can be asked: one file a way, `local.py` the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from albor_core.run.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What runs under the guard of a run."""
+
+    argv: Sequence[str]
+    """May hold secrets: no launcher keeps those in a file."""
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Besides what it inherits."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The config's section `guard`."""
+    max_steps: int | None = None
+    kind: str = "guard"
+    """`train`: Albor's trainer; `guard`: anybody's program."""
+    index: bool = True
+    """Whether its figures go into the stores."""
+    forgets: bool = False
+    """Whether restarts of a guard that was killed do not count."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Of a run that was submitted."""
+
+    is_alive: bool
+    exit_code: int | None
+    """None while it is alive; 1 if it was lost."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine that runs can be put on."""
+
+    name: str
+    max_ranks: int
+    """That are started there at most, without torchrun or srun."""
+
+
+class Launcher(Protocol):
+    """Raises InUseError, TryAgainError or AlborError where it cannot do what it is asked."""
+
+    def submit(self, run: RunDir, program: Submission) -> None:
+        """Have it run under a guard that outlives this process. Returns once it is guarded, or
+        queued where there is a queue.
+        """
+
+    def state(self, run: RunDir) -> State: ...
+
+    def cancel(self, run: RunDir, *, at_once: bool, asked_by: str) -> None:
+        """Ask for its end: after a checkpoint, or `at_once` without."""
+
+    def log(self, run: RunDir) -> Path | None:
+        """What its newest attempt printed; None before the first."""
+
+    def hosts(self) -> tuple[Host, ...]: ...

@@ -1,0 +1,62 @@
+"""On this machine, under a guard that is a process of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from albor_core.config.microbatches import MAX_RANKS_HERE
+from albor_core.guard.launch import start_guard, write_launch
+from albor_core.launch.launcher import Host, Launcher, State, Submission
+from albor_core.run.control import send
+from albor_core.run.exit import read_exit
+from albor_core.run.guard_state import read_guard
+from albor_core.run.rundir import RunDir
+
+
+class Local:
+    """As Launcher."""
+
+    def submit(self, run: RunDir, program: Submission) -> None:
+        launch = write_launch(
+            run,
+            argv=program.argv,
+            cwd=program.cwd,
+            env=program.env,
+            options=program.options,
+            max_steps=program.max_steps,
+            kind=program.kind,
+            index=program.index,
+        )
+        start_guard(run, launch=launch, forgets=program.forgets)
+
+    def state(self, run: RunDir) -> State:
+        code = _exit_code(run)
+        return State(code is None, code)
+
+    def cancel(self, run: RunDir, *, at_once: bool, asked_by: str) -> None:
+        send(run, "stop_now" if at_once else "stop", sender=asked_by)
+
+    def log(self, run: RunDir) -> Path | None:
+        return run.newest_log()
+
+    def hosts(self) -> tuple[Host, ...]:
+        return (Host(os.uname().nodename, MAX_RANKS_HERE),)
+
+
+LOCAL: Launcher = Local()
+
+
+def _exit_code(run: RunDir) -> int | None:
+    """The code of a run that is over; None while it is not, 1 if it was lost.
+
+    It is the guard's, or where the guard was killed before it, that of the program's last words.
+    """
+    if run.liveness().is_alive:
+        return None
+    guard, words = read_guard(run) or {}, read_exit(run) or {}
+    code = guard.get("exit_code")
+    is_cut_short = code is None and guard.get("child")  # it died while it watched a program
+    if is_cut_short and words.get("attempt") == guard.get("attempt"):
+        code = words.get("code")
+    return code if isinstance(code, int) else 1

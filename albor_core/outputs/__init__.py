@@ -1,0 +1,1 @@
+"""Built things: what one is by its identity, where it lies, how it comes there whole, from what."""

@@ -1,0 +1,237 @@
+"""Where a built thing lies: whole under its name, or not at all.
+
+    NAME.part/         what will be NAME, its result last; renamed when all of it is there
+    NAME.part/.work/   as long as it is built: lock (with the pid of who holds it), identity, and
+                       what a later try goes on from
+
+A folder NAME that is there already (empty, a mount, to be replaced, begun by an earlier version) is
+filled where it is: its result goes first and comes last.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from albor_core.run.checkpoints import DOOMED, HALF
+from albor_core.run.errors import AlborError, DataError, InUseError, remedy
+from albor_core.run.files.lock_file import locked
+from albor_core.run.files.publish import link_or_copy
+from albor_core.run.files.whole_file import fsync_dir
+
+WORK = ".work"
+_LOCK, _IDENTITY = "lock", "identity"  # in the work folder
+ELSEWHERE = "choose another --out"
+
+
+def part_of(path: Path) -> Path:
+    """The name under which `path` is built."""
+    return path.with_name(f"{path.name}{HALF}")
+
+
+@dataclass(frozen=True)
+class OutputPlace:
+    """Of a folder, or a file, that is built; `own`: patterns of what a folder gets."""
+
+    path: Path
+    own: tuple[str, ...] = ("*",)
+
+    @property
+    def work(self) -> Path:
+        """It is there as long as the thing is not whole."""
+        return (self.path if self.path.is_dir() else part_of(self.path)) / WORK
+
+    @property
+    def begun(self) -> str | None:
+        """The identity of what an unfinished try makes; None where there is none."""
+        return _line(self.work / _IDENTITY) or None
+
+    def foreign(self, folder: Path, own: Sequence[str] | None = None) -> list[Path]:
+        """What lies there that is not of our making."""
+        ours = (WORK, *(self.own if own is None else own))
+        return [one for one in folder.iterdir() if not any(fnmatchcase(one.name, x) for x in ours)]
+
+    def tidy(self) -> None:
+        """Remove what a kill after the very last step left in or beside a whole thing."""
+        room = self.work.parent
+        if self.work.exists() or (room != self.path and room.suffix == HALF and room.exists()):
+            with suppress(InUseError, DataError), held(self) as work:
+                clear(work)
+
+
+@contextmanager
+def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
+    """The work folder, held against other processes. Results in it stay for the next try; without
+    any it goes. Raises InUseError, DataError where NAME.part is not of our making, AlborError where
+    the disk refuses.
+    """
+    work = place.work
+    room = work.parent
+    is_beside = room.name == f"{place.path.name}{HALF}"
+    if is_beside and room.is_dir():
+        _refuse(place.foreign(room, None if work.is_dir() else ()))
+    made = [work, *[room] * is_beside, *(one for one in work.parents if not one.exists())]
+    try:
+        for folder in (room, work):
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        with _alone(place, work / _LOCK):
+            try:
+                yield work
+            finally:
+                _leave(work)
+    except OSError as error:
+        at = Path(error.filename or room)
+        if at != place.path and room not in (at, *at.parents):
+            raise  # of what is read
+        raise AlborError(
+            f"{place.path if at in (room, work) else at}: cannot be written: "
+            f"{error.strerror or error}",
+            hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
+        ) from error
+    finally:
+        for folder in made:
+            with suppress(OSError):  # of another, or with something in it
+                folder.rmdir()
+
+
+@contextmanager
+def _alone(place: OutputPlace, lock: Path) -> Iterator[None]:
+    busy = InUseError(
+        f"{place.path}: another process (pid {_line(lock) or 'unknown'}) is writing it",
+        hint=f"wait for it, or {ELSEWHERE}",
+    )
+    with locked(lock, busy, 0o666) as descriptor:
+        with suppress(OSError):  # a full disk: whatever comes will tell
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+
+
+def begin(work: Path, identity: str, keep: Sequence[str] = ()) -> bool:
+    """Ready `work` for the job of this identity; True where an earlier try of the same is in it.
+    What another job left is removed, but for what is called as one of `keep`.
+    """
+    if _line(work / _IDENTITY) == identity:
+        return True
+    clear(work, keep)
+    (work / _IDENTITY).write_text(f"{identity}\n", encoding="ascii")
+    return False
+
+
+def clear(work: Path, keep: Sequence[str] = ()) -> None:
+    """Leave nothing in it for a later try, but what is called as one of `keep`."""
+    for entry in work.iterdir():
+        if entry.name not in (_LOCK, *keep):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@contextmanager
+def kept_if_begun(work: Path, steps: str) -> Iterator[None]:
+    """What a failed or killed try did stays for the next once a step is whole (a JSON file in the
+    folder `steps`), and never where an input was refused: who mends it makes another of it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, DataError) or not any((work / steps).glob("*.json")):
+            clear(work)
+        raise
+
+
+def put(files: Iterable[Path], folder: Path, old: Iterable[Path] = ()) -> None:
+    """Give `files` a place in `folder` instead of `old`, whose first is the result: it must never
+    name what is missing. It can be done again after a kill.
+    """
+    for one in old:
+        one.unlink(missing_ok=True)
+    for file in files:
+        link_or_copy(file, folder / file.name)
+    fsync_dir(folder)
+
+
+def finish(place: OutputPlace, work: Path) -> None:
+    """The result is written: what was filled takes its name, and the work folder goes."""
+    room = work.parent
+    if room != place.path:
+        _refuse(place.foreign(room))  # put there meanwhile
+        fsync_dir(room)
+        room.rename(place.path)
+        fsync_dir(place.path.parent)
+    shutil.rmtree(place.path / WORK)
+
+
+def discard(work: Path) -> None:
+    """The work folder of a file that is whole, and NAME.part with it."""
+    shutil.rmtree(work)
+    if work.parent.suffix == HALF:
+        with suppress(OSError):  # something else is in it
+            work.parent.rmdir()
+
+
+@contextmanager
+def built(path: Path) -> Iterator[Path]:
+    """A new folder NAME.part for whoever alone builds `path`: renamed to it if the block ends well,
+    and what is there then goes; else it is gone. Raises OSError.
+    """
+    room, replaced = part_of(path), None
+    shutil.rmtree(room, ignore_errors=True)
+    room.mkdir(mode=0o700, parents=True)
+    try:
+        yield room
+        fsync_dir(room)
+        replaced = _step_aside(path) if path.exists() else None
+        room.rename(path)
+    except BaseException:
+        shutil.rmtree(room, ignore_errors=True)
+        raise
+    fsync_dir(path.parent)
+    if replaced is not None:
+        _delete(replaced)
+
+
+def remove(path: Path) -> None:
+    """A built folder, by rename first: a kill in between leaves a `.del`, never half of it."""
+    _delete(_step_aside(path))
+
+
+def _step_aside(path: Path) -> Path:
+    if path.suffix == DOOMED:
+        return path
+    doomed = path.with_name(f"{path.name}{DOOMED}")
+    if os.path.lexists(doomed):
+        _delete(doomed)
+    return path.rename(doomed)
+
+
+def _delete(path: Path) -> None:
+    """A folder with all in it; of a link only the link, wherever it leads. Raises OSError."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
+
+
+def _refuse(foreign: Sequence[Path]) -> None:
+    if foreign:
+        hint = f"move it away, or {ELSEWHERE}"
+        raise DataError(f"{foreign[0]}: was not made by albor, which builds here", hint=hint)
+
+
+def _line(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _leave(work: Path) -> None:
+    """Empty, unless there is anything that a later try could go on from."""
+    results = (one for one in work.rglob("*") if one.name not in (_LOCK, _IDENTITY))
+    if work.exists() and not any(one.is_file() for one in results):
+        clear(work)
+        (work / _LOCK).unlink(missing_ok=True)

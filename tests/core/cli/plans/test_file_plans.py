@@ -1,0 +1,122 @@
+"""`--plan --json` of verbs that make files: albor.plan/1, whole also where inputs are missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from albor_core import track
+from albor_core.cli.schema import schema_of
+
+# A command line on an empty folder, what it reads and what it writes there.
+VERBS = {
+    "init train.yaml": ([], ["train.yaml"]),
+    "report ./one -o page.html": (["one"], ["page.html"]),
+    "runs plot ./one --metric loss -o curve.svg": (["one"], ["curve.svg"]),
+    "runs export ./one -o points.csv": (["one"], ["points.csv"]),
+    "eval sheet ./a ./b -o sheet.csv": (["a", "b"], ["sheet.csv", "sheet.key.json"]),
+    "generate ./base hello --tokenizer t.json": (["base", "t.json"], []),
+    "bench ./base": (["base"], []),
+    "train apply own.yaml": (["own.yaml"], []),
+    "train run own.yaml --name base": (["own.yaml"], []),
+    "train resume runs/base": (["runs/base"], ["runs/base"]),
+}
+
+
+def planned(user, line):
+    """The plan that a command prints, held to its schema; nothing may have changed."""
+    before = _tree(user.folder)
+    result = user.quick(*line.split(), "--plan", "--json")
+    assert _tree(user.folder) == before, line
+    document = result.document
+    jsonschema.validate(document, schema_of("albor.plan"))
+    assert result.code == (1 if document["problems"] else 0), result
+    return document
+
+
+def _tree(folder):
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("line", VERBS)
+def test_on_an_empty_folder_a_plan_names_all_that_is_read_and_written(desk, line):
+    reads, writes = VERBS[line]
+    found = planned(desk, line)
+    assert found["reads"] == [str(desk.folder / name) for name in reads]
+    assert found["writes"] == [str(desk.folder / name) for name in writes]
+    missing = [one for one in found["problems"] if one["code"] == "missing_input"]
+    assert [one["path"] for one in missing] == found["reads"]
+    assert found["problems"] == missing
+    if missing:
+        assert found["bytes"] is None
+
+
+def test_a_config_whose_inputs_are_missing_still_says_what_the_run_would_take(desk):
+    assert desk.quick("init", "train.yaml").code == 0
+    found = planned(desk, "train run train.yaml --name base")
+    assert found["writes"] == [str(desk.folder / "runs/base")]
+    names = ["train.yaml", "shards/train", "shards/val", "tokenizer.json"]
+    assert found["reads"] == [str(desk.folder / name) for name in names]
+    assert [one["path"] for one in found["problems"]] == found["reads"][1:]
+    assert {one["code"] for one in found["problems"]} == {"missing_input"}
+    assert found["problems"][0]["hint"].startswith("albor data pretokenize")
+    assert found["detail"]["schema"] == "albor.train.plan/1"
+
+
+def test_a_run_without_a_name_gives_its_parent_folder_and_a_star(desk):
+    assert desk.quick("init", "train.yaml").code == 0
+    found = planned(desk, "train apply train.yaml")
+    assert found["writes"] == [str(desk.folder / "runs/*")]
+
+
+def test_a_run_that_nobody_knows_is_told_as_it_was_named(desk):
+    found = planned(desk, "report base -o page.html")
+    assert found["reads"] == ["base"]
+    (problem,) = found["problems"]
+    assert (problem["code"], problem["path"]) == ("missing_input", "base")
+    assert problem["hint"] == "albor runs ls"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "init train.yaml",
+        "report one -o page.html",
+        "runs plot one --metric loss -o curve.svg",
+        "runs export one -o points.csv",
+        "runs export one -o points.parquet",
+        "runs export one -o points.jsonl --force",
+    ],
+)
+def test_what_a_plan_says_is_what_lies_there_afterwards(desk, monkeypatch, line):
+    monkeypatch.setenv("ALBOR_HOME", str(desk.home))
+    run = track.start("x", id="one")
+    for step in range(20):
+        run.log({"loss": 1 / (step + 1), "val/mse": step}, step=step)
+    run.finish()
+    found = planned(desk, line)
+    assert found["problems"] == []
+    before = {*_tree(desk.folder)}
+    assert desk.quick(*line.split()).code == 0
+    made = sorted({*_tree(desk.folder)} - before)
+    assert found["writes"] == made
+    size = sum(Path(path).stat().st_size for path in made)
+    assert size == pytest.approx(found["bytes"], rel=0.2)
+
+
+def test_a_file_that_may_not_be_replaced_is_a_problem_of_the_plan(desk):
+    (desk.folder / "train.yaml").write_text("mine")
+    found = planned(desk, "init train.yaml")
+    (problem,) = found["problems"]
+    assert "exists" in problem["message"]
+    assert problem["hint"] == "albor init train-2.yaml"
+
+
+def test_people_get_the_same_plan_in_lines(desk):
+    result = desk.quick("init", "train.yaml", "--plan")
+    assert result.code == 0
+    assert result.out.startswith("ok; nothing was written\n")
+    assert f"writes   {os.fspath(desk.folder / 'train.yaml')}" in result.out

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from albor_core.checkpoint.tensorfile import ALGO, new_hasher
 from albor_core.model.standing import StandingMatrix
+from albor_core.outputs.identity import ALGO, new_hasher
 from albor_core.plan.start_weights import start_weights
 from albor_core.recipes.recipe import Recipe
 from albor_core.run.errors import ConfigError

@@ -190,5 +190,5 @@ def _tell_columns(made: ImportReport | ImportPlan) -> None:
 
 def _sources(sources: tuple[InputSource, ...], counts: Counts) -> list[dict[str, Any]]:
     found = counts.to_json()["sources"]
-    none: dict[str, Any] = {"elsewhere": {}}
-    return [source.facts() | none | found.get(source.name, {}) for source in sources]
+    none: dict[str, Any] = {"revision": None, "sha256": None, "elsewhere": {}}
+    return [none | source.facts() | found.get(source.name, {}) for source in sources]

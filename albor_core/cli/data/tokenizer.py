@@ -150,7 +150,8 @@ def apply(
             made, document = _planned(corpora, out, vocab_size, max_lines, kind)
             return Estimate(seconds=made.seconds, detail=document)
 
-        return show_plan(corpora, [out, *names_beside(kind, out)], estimate, as_json=as_json)
+        writes = [out, *names_beside(kind, out)]
+        return show_plan(corpora, writes, estimate, as_json=as_json, is_whole=True)
     with progress(
         lambda done, total: f"{done:,} of {total:,} documents; the merges follow"
     ) as tell:

@@ -59,7 +59,7 @@ def show_plan(
     """Print the plan and return the exit code, 1 where there are problems. `estimate` is asked
     where every input is there (`is_whole`: always); what it raises is a problem.
     """
-    sources, made = [*map(_absolute, reads)], [*map(_absolute, writes)]
+    sources, made = [*dict.fromkeys(map(_absolute, reads))], [*map(_absolute, writes)]
     absent = [path for path in sources if not os.path.lexists(path)]
     found, problems = Estimate(), list[dict[str, str]]()
     if is_whole or not absent:
@@ -68,10 +68,9 @@ def show_plan(
         except AlborError as error:
             problems = problems_of(error)
     problems += [_said("config", one) for one in found.problems]
-    problems = [
-        *(_missing(path, problems) for path in absent),
-        *(one for one in problems if _about(one) not in absent),
-    ]
+    problems = [_told(one, absent) for one in problems]
+    told = {one["path"] for one in problems}
+    problems = [*(_missing(path) for path in absent if path not in told), *problems]
     document = {
         "schema": "albor.plan/1",
         "reads": sources,
@@ -129,7 +128,7 @@ def plans_by_document(
             if not (told["only_plan"] and told["as_json"]):
                 return verb(**told)
             work = partial(_ask, verb, told, size)
-            return show_plan(reads(told), writes(told), work, as_json=True)
+            return show_plan(reads(told), writes(told), work, as_json=True, is_whole=True)
 
         return cast("F", planned)
 
@@ -200,11 +199,13 @@ def _about(problem: Mapping[str, str]) -> str:
     return os.path.normpath(Path(named).absolute()) if colon else ""
 
 
-def _missing(path: str, problems: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """In the words of the problem that names it, if there is one."""
-    for one in problems:
-        if _about(one) == path:
-            return {**one, "code": MISSING, "path": path}
+def _told(problem: dict[str, str], absent: Sequence[str]) -> dict[str, str]:
+    """A problem, as one of a missing input where it is about that."""
+    about = _about(problem)
+    return {**problem, "code": MISSING, "path": about} if about in absent else problem
+
+
+def _missing(path: str) -> dict[str, str]:
     if Path(path).is_absolute():
         return _said(MISSING, Problem("", f"{path}: no such file or folder"), path)
     return _said(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)

@@ -182,6 +182,8 @@ def validate(document: dict[str, Any]) -> dict[str, Any]:
     """The document, held against its published schema."""
     errors = list(_validator(document["schema"].removesuffix("/1")).iter_errors(document))
     assert errors == [], [(list(e.absolute_path), e.message[:200]) for e in errors]
+    if document["schema"] == "albor.plan/1" and document["detail"]:
+        validate(document["detail"])
     return document
 
 

@@ -31,14 +31,14 @@ def test_the_plan_of_an_import_is_what_the_import_then_does_and_writes_nothing(r
     (room.folder / "src" / "empty.py").touch()
     before = tree_hash(room.folder)
     words = ("data", "import", "src", "-o", "new.parquet")
-    plan = valid(room.quick(*words, "--plan", "--json"))
+    plan = valid(room.quick(*words, "--plan", "--json"))["detail"]
     assert tree_hash(room.folder) == before
     done = valid(room.quick(*words, "--json"))
     assert plan["action"] == "write" and plan["skipped"]["empty"] >= 1
     assert [plan[key] for key in ("files", "bytes", "skipped")] == [
         done[key] for key in ("files", "bytes", "skipped")
     ]
-    assert valid(room.quick(*words, "--plan", "--json"))["action"] == "keep"
+    assert valid(room.quick(*words, "--plan", "--json"))["detail"]["action"] == "keep"
     told = room.quick(*words, "--plan")
     assert told.code == 0 and "nothing was written" in told.out
 
@@ -46,21 +46,21 @@ def test_the_plan_of_an_import_is_what_the_import_then_does_and_writes_nothing(r
 def test_the_plan_of_packing_estimates_what_packing_then_makes(room):
     before = tree_hash(room.folder)
     words = ("data", *PACK, "-o", "packed")
-    plan = valid(room.quick(*words, "--plan", "--json"))
+    plan = valid(room.quick(*words, "--plan", "--json"))["detail"]
     assert tree_hash(room.folder) == before and plan["action"] == "write"
     made = valid(room.quick(*words, "--json"))["splits"]
     tokens = sum(split["tokens"] for split in made.values())
     assert plan["tokens"] == pytest.approx(tokens, rel=0.1)
-    assert valid(room.quick(*words, "--plan", "--json"))["action"] == "keep"
+    assert valid(room.quick(*words, "--plan", "--json"))["detail"]["action"] == "keep"
     other = room.quick(*words, "--packing", "best-fit", "--plan", "--json")
-    assert other.code == 1 and "(not the same: packing)" in other.error["problems"][0]["message"]
+    assert other.code == 1 and "(not the same: packing)" in other.document["problems"][0]["message"]
 
 
 def test_plan_and_result_say_how_whole_the_documents_are(room):
     cut = {}
     for way in ("concat", "best-fit"):
         words = ("data", *PACK, "-o", way, "--packing", way)
-        plan = valid(room.quick(*words, "--plan", "--json"))
+        plan = valid(room.quick(*words, "--plan", "--json"))["detail"]
         told = room.quick(*words)
         made = valid(room.quick(*words, "--json"))
         assert plan["packing"] == made["packing"] == way
@@ -82,12 +82,12 @@ def test_a_plan_names_every_problem_at_once_and_ends_with_one(room):
     told = room.quick(
         "data", "import", "nowhere", "-o", "no/such/folder.parquet", "--plan", "--json"
     )
-    assert told.code == 1 and len(told.error["problems"]) == 2, told
+    assert told.code == 1 and len(told.document["problems"]) == 2, told
     words = ("nothing.parquet", "--tokenizer", "none.json", "-o", "p", "--seq-len", "1")
     told = room.quick("data", "pretokenize", *words, "--plan", "--json")
-    assert told.code == 1 and len(told.error["problems"]) == 3, told
+    assert told.code == 1 and len(told.document["problems"]) == 3, told
     other = room.quick("data", "import", "src", "-o", "tokenizer.json", "--plan", "--json")
-    assert other.code == 1 and "exists and holds" in other.error["problems"][0]["message"]
+    assert other.code == 1 and "exists and holds" in other.document["problems"][0]["message"]
     assert tree_hash(room.folder) == before
 
 

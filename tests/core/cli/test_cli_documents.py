@@ -260,6 +260,7 @@ COMMANDS = {  # what to type after each command that knows --json, and the code 
     ],
     "albor db rebuild": [("runs",), ("nowhere",)],
     "albor db check": [(), ("nowhere",)],
+    "albor runs restore": [("calm", "--list"), ("calm",), ("nobody",)],
     "albor db path": [(), ("calm",), ("nobody",)],
     "albor db query": [("SELECT * FROM runs",), ("SELECT x FROM runs",), ("DROP TABLE runs",)],
     "albor doctor": [()],
@@ -299,6 +300,8 @@ def test_the_document_of_every_command_fits_its_schema(desk, command):
         if document["schema"] == "albor.error/1":
             assert result.code in (1, 2, 3, 4, 5, 6, 7, 8, 75)
             assert document["error"]["hint"]
+        elif document["schema"] == "albor.plan/1":
+            assert result.code == (1 if document["problems"] else 0), result
         elif command == "albor attention ls":
             assert result.code == (4 if document["open"] else 0), result
         elif command not in ("albor train plan", "albor doctor"):

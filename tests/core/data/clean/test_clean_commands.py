@@ -69,7 +69,7 @@ def test_quality_says_what_it_dropped_and_why(corpus):
 
 def test_quality_plan_writes_nothing(corpus):
     before = files(corpus)
-    plan = document("quality", "c.parquet", "-o", "q", "--plan")
+    plan = document("quality", "c.parquet", "-o", "q", "--plan")["detail"]
     assert plan["sampled"]["sources"]["s"]["dropped"] == {"generated": 1, "too_short": 1}
     assert "2 stay (50.0 %)" in typed("quality", "c.parquet", "-o", "q", "--plan").stdout
     assert files(corpus) == before
@@ -131,7 +131,7 @@ def test_filter_says_what_it_found_and_dropped(corpus, tokenizer):
     assert again["dropped"] == {"too_few_tokens": 1}
     text = pq.read_table("f/part-00000.parquet").column("text").to_pylist()[-1]
     assert text == "# by <EMAIL>\n" + CODE
-    plan = document("filter", "c.parquet", "-o", "g", "--secrets", "drop", "--plan")
+    plan = document("filter", "c.parquet", "-o", "g", "--secrets", "drop", "--plan")["detail"]
     assert plan["action"] == "write" and plan["sampled"]["extra"] == {}
 
 

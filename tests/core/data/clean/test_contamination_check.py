@@ -240,7 +240,7 @@ def test_what_makes_no_sense_is_refused_and_writes_nothing(planted, tasks, tmp_p
     assert albor(planted, "--against", tmp_path / "none").code == 3
     words = (tmp_path / "none", "--against", tmp_path / "none", "--drop", "-o", tasks, "--plan")
     told = albor(*words, "--json")
-    problems = json.loads(told.out)["error"]["problems"]
+    problems = json.loads(told.out)["problems"]
     assert told.code == 1 and [one["field"] for one in problems] == ["against", "corpus", "out"]
     assert sorted(tmp_path.iterdir()) == before
 

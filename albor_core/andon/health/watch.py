@@ -32,12 +32,12 @@ from albor_core.andon.health.gradients import (
 from albor_core.andon.health.pace import SLOW, SpeedWatch, ZeroWatch
 from albor_core.andon.health.plateau import LEAST, PlateauWatch
 from albor_core.andon.health.schedule import LR_KEY, ScheduleWatch
-from albor_core.run.values.directions import is_reward, is_speed
+from albor_core.run.values.directions import is_reward, is_speed, is_whole_loss
 
 LOSS_KEY, TOKENS_KEY, DRIFT_KEY = "train/loss", "train/tokens", "data/token_psi"
 SPEED_KEY = "perf/tokens_per_s"
-_ZERO_RULES = {LOSS_KEY: "loss-is-zero", "val/loss": "val-loss-is-zero"}
-_MOST_SPEEDS = 8  # of one attempt that are watched, those that it logged first
+_ZERO = "-is-zero"
+_MOST = 8  # speeds of one attempt that are watched, and losses: those that it logged first
 _TELLS = next(iter(ACTIONS))  # the weakest
 _GAPS = 31
 _PAUSE, _LEAST_PAUSE_S = 3.0, 10.0
@@ -118,19 +118,19 @@ class HealthWatch:
         """As `take_step`, of losses that are exactly 0 alone."""
         self._step = step
         self._has_rewards = self._has_rewards or any(map(is_reward, values))
-        for key, rule in _ZERO_RULES.items():
-            if (loss := values.get(key)) is None:
+        for key in filter(is_whole_loss, values):
+            if key not in self._zeros and len(self._zeros) >= _MOST:
                 continue
             zero = self._zeros.setdefault(key, ZeroWatch())
-            is_long = zero.take(loss) and not self._has_rewards
-            yield from self._settle(rule, _of_zero(key, zero) if is_long else None)
+            is_long = zero.take(values[key]) and not self._has_rewards
+            yield from self._settle(_zero_rule(key), _of_zero(key, zero) if is_long else None)
 
     def end(self) -> Iterator[Alert]:
         """The attempt is over: losses that ended in zeros."""
         if not self.facts.is_enabled or self._has_rewards:
             return
         for key, zero in self._zeros.items():
-            rule = _ZERO_RULES[key]
+            rule = _zero_rule(key)
             if zero.is_at_end() and rule not in self._open:
                 yield from self._settle(rule, _of_zero(key, zero))
 
@@ -177,7 +177,7 @@ class HealthWatch:
 
     def _is_slow(self, rates: Mapping[str, float]) -> _Found | None:
         for key, rate in rates.items():
-            if key in self._speeds or len(self._speeds) < _MOST_SPEEDS:
+            if key in self._speeds or len(self._speeds) < _MOST:
                 self._speeds.setdefault(key, SpeedWatch()).take(rate)
         for key, speed in self._speeds.items():
             if speed.is_slow:
@@ -213,7 +213,7 @@ class HealthWatch:
         if found is None and rule not in self._open:
             return ()
         there = {} if found is None else {rule: found}
-        return self._settle_all((rule,), there, _CHECK_OF.get(rule, rule))
+        return self._settle_all((rule,), there, _check_of(rule))
 
     def _settle_all(
         self, families: tuple[str, ...], found: Mapping[str, _Found], check: str
@@ -339,9 +339,17 @@ _CHECK_OF = {
     "lr-schedule": "schedule",
     "noise-scale": "noise",
     "token-drift": "drift",
-    **dict.fromkeys(_ZERO_RULES.values(), "plateau"),
     "slower": "speed",
 }
+
+
+def _check_of(rule: str) -> str:
+    return "plateau" if rule.endswith(_ZERO) else _CHECK_OF.get(rule, rule)
+
+
+def _zero_rule(key: str) -> str:
+    name = "loss" if key == LOSS_KEY else "".join(c if c.isalnum() else "-" for c in key)[:60]
+    return f"{name}{_ZERO}"
 
 
 def _of_zero(key: str, zero: ZeroWatch) -> _Found:

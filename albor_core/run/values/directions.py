@@ -42,6 +42,10 @@ _COSTS = (COSTS | UNITS) - {"s"}  # an s alone may be anything
 _REWARDS = word_set("reward rewards rew return returns")
 _FAST = SPEEDS | {one.name for one in HEADLINES if one.better == "max"}
 _BY_HEADLINE = {one.key: one.better for one in HEADLINES if one.better}
+_WHOLE_LOSS = word_set("""
+    loss losses train training val valid validation eval evaluation dev test step epoch batch total
+    all overall mean avg average ema running smooth smoothed metrics charts model global
+""")
 _VALIDATION = word_set("""
     val valid validation validate eval evaluation evaluate dev test testing heldout holdout
 """)
@@ -114,6 +118,13 @@ def is_background(metric: str) -> bool:
     if ("learning", "rate") in pairs or any(a == "per" and b in _TIMES for a, b in pairs):
         return True
     return not (_COSTS | _FAST | {"lr"}).isdisjoint(words)
+
+
+@lru_cache(maxsize=4096)
+def is_whole_loss(metric: str) -> bool:
+    """Whether it is the loss of the run and no part of it: Loss/train, val_loss_epoch."""
+    words = _all_words(metric)
+    return "loss" in words and words <= _WHOLE_LOSS
 
 
 @lru_cache(maxsize=4096)

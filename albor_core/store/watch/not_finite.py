@@ -39,7 +39,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from albor_core.run.values.directions import direction, is_background, is_validation
+from albor_core.run.values.directions import (
+    direction,
+    is_background,
+    is_validation,
+    is_whole_loss,
+)
 from albor_core.run.values.main_metrics import Logged, main_metrics
 
 RULE = "not-finite-"
@@ -144,7 +149,7 @@ class NotFinite:
         }
         of_line = {key: self._known(key, is_beside=len(numbers) > 1) for key in numbers}
         self._lines += 1
-        self._hides = any(value == 0 and _is_whole_loss(key) for key, value in numbers.items())
+        self._hides = any(value == 0 and is_whole_loss(key) for key, value in numbers.items())
         for key, seen in of_line.items():
             seen.take(numbers[key], step, wall)
             if seen.bad:
@@ -329,10 +334,6 @@ def _is_plain(one: _Seen) -> bool:
 def is_loss(key: str) -> bool:
     """Whether the name says that it is one."""
     return "loss" in key.rpartition("/")[2].lower()
-
-
-def _is_whole_loss(key: str) -> bool:
-    return key.rpartition("/")[2].lower() in ("loss", "train_loss")
 
 
 def _is_error(key: str) -> bool:

@@ -74,8 +74,8 @@ def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
     non_finite = tuple(_ended_non_finite(view))
     yield from non_finite
     told = {i for item in non_finite for i in item.alert_ids}
-    if view.status == "stopped":  # by that rule, or by a person who saw what it asks for
-        told |= {one.id for one in view.signs.alerts if one.action in ("stop", "rollback")}
+    if view.status == "stopped" and was_stopped_by_rule(view):
+        told.update(_asked_to_stop(view))
     yield from fired_items(view, told=told)
     yield from _lost_lines(view)
     yield from _console_lost(view)
@@ -91,6 +91,7 @@ def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionI
             yield item_of(
                 view, "rule", tag="stopped", severity="error", since=since, step=view.step,
                 summary=_why_stopped(view),
+                alert_ids=_asked_to_stop(view),
                 cause="one of its own rules stopped it",
                 key_of="died",
             )  # fmt: skip
@@ -342,6 +343,10 @@ def was_stopped_by_rule(view: RunView) -> bool:
     codes = (view.signs.exit_code, (view.guard or {}).get("exit_code"))
     signs = view.signs
     return STOPPED_BY_ANDON in codes or signs.exit_class == "andon" or signs.stopped_by_rule
+
+
+def _asked_to_stop(view: RunView) -> tuple[str, ...]:
+    return tuple(one.id for one in view.signs.alerts if one.action in ("stop", "rollback"))
 
 
 def _why_stopped(view: RunView) -> str:

@@ -149,9 +149,9 @@ def test_last_words_of_an_earlier_life_are_not_those_of_the_newest(run: RunDir) 
     assert (later.error, later.exit_code) == ("killed by SIGKILL", None)
 
 
-@pytest.mark.parametrize(("sender", "entries"), [("andon", ["rule"]), ("alice", [])])
-def test_a_program_that_a_rule_had_its_guard_stop_needs_a_person(
-    run: RunDir, sender: str, entries: list[str]
+@pytest.mark.parametrize(("sender", "word"), [("andon", "its own rules"), ("alice", "")])
+def test_a_rule_that_asked_for_a_stop_needs_a_person_whoever_stopped_it(
+    run: RunDir, sender: str, word: str
 ) -> None:
     asked = {"t": "event", "name": "guard.command", "data": {"cmd": "stop", "sender": sender}}
     ledger = [{"t": "attempt.start", "attempt": 1}, asked]
@@ -161,7 +161,9 @@ def test_a_program_that_a_rule_had_its_guard_stop_needs_a_person(
     journal.append("e", step=61, name="andon.alert", data=alert)
     view = view_of(run, status="stopped", is_live=False, ended_wall=time.time())
     found = entries_of(replace(view, signs=SignFiles(run).look(view)))
-    assert [item.kind for item in found] == entries
+    (item,) = found
+    assert item.kind == "rule" and word in item.cause
+    assert item.alert_ids == (ALERT["id"],), "to have seen the entry is to have seen the alert"
     assert all("Loss exploded" in item.summary for item in found)
 
 

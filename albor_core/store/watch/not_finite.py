@@ -192,12 +192,13 @@ class NotFinite:
                 yield self._told(key, seen)
 
     def _may_end_so(self, key: str, seen: _Seen) -> bool:
-        if not seen.was_finite and (_is_of_episodes(key) or self._kin(key)):
+        kin = self._kin(key)
+        if not seen.was_finite and (kin or _is_of_episodes(key)):
             return True
         if key in self._chosen:
             return False
         is_by_design = _is_of_gradients(key) or is_background(key)
-        return is_by_design or bool(self._kin(key)) or self._is_absent(key, seen)
+        return is_by_design or not self._is_alone(kin) or self._is_absent(key, seen)
 
     def _told(self, key: str, seen: _Seen) -> Found:
         self._held.discard(key)
@@ -214,11 +215,14 @@ class NotFinite:
             if self._hides and math.isnan(seen.value):
                 return True
             return seen.bad >= max(IN_A_ROW if seen.was_finite else AT_FIRST, again)
-        is_alone = not kin or (key in self._chosen and seen.was_finite)
-        if is_alone and (least := self._least(key, seen)):
+        is_alone = self._is_alone(kin)
+        counts = not kin or (seen.was_finite and (is_alone or key in self._chosen))
+        if counts and (least := self._least(key, seen)):
             return seen.bad >= least
-        if not seen.was_finite or seen.bad < max(IN_A_ROW, again):
-            return False
+        return is_alone and seen.was_finite and seen.bad >= max(IN_A_ROW, again)
+
+    def _is_alone(self, kin: Collection[str]) -> bool:
+        """Whether it has no family, or one of which as good as all is none."""
         return 4 * sum(self._seen[one].bad > 0 for one in kin) >= 3 * len(kin)
 
     def _least(self, key: str, seen: _Seen) -> int:
@@ -232,7 +236,8 @@ class NotFinite:
         return 0
 
     def _may_be_held(self, key: str, seen: _Seen) -> bool:
-        is_side = seen.was_finite and not (seen.fills or seen.came_back or self._kin(key))
+        is_side = seen.was_finite and not (seen.fills or seen.came_back)
+        is_side = is_side and self._is_alone(self._kin(key))
         is_by_design = _is_of_gradients(key) or is_background(key)
         may_be_none = is_by_design or self._may_lack_episodes(key, seen)
         return is_side and key in self._seen and not may_be_none

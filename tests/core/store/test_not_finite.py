@@ -206,6 +206,19 @@ def test_one_value_of_episodes_that_is_no_number_is_told_once_it_was_one(bad):
         assert told(late, at_end=True) == {name: 20}, f"{name} at the end"
 
 
+def test_a_family_that_becomes_nan_as_a_whole_is_told_of_by_its_last_values():
+    for names in (
+        "reward_mean reward_std reward_min reward_max",
+        "val/f1_cat val/f1_dog val/f1_cow val/f1_car",
+    ):
+        keys = names.split()
+        fine = {"train/loss": 1.0, "a": 1.0, "b": 1.0, **dict.fromkeys(keys, 0.5)}
+        lines = [fine] * 19 + [fine | dict.fromkeys(keys, NAN)]
+        assert told(lines, at_end=True) == dict.fromkeys(keys, 20), names
+        one = [fine] * 19 + [fine | {keys[0]: NAN}]
+        assert told(one, at_end=True) == {}, "one of a family"
+
+
 def test_a_goal_is_told_at_once_after_a_single_value_of_an_episode():
     lines = [{"train/loss": 1.0, "train/reward": value} for value in (1.0, NAN)]
     assert told(lines) == {}

@@ -212,14 +212,17 @@ class NotFinite:
         if is_loss(key) and not _has_number(kin, key):
             return True
         if _is_of_gradients(key):
-            if self._hides and math.isnan(seen.value):
-                return True
-            return seen.bad >= max(IN_A_ROW if seen.was_finite else AT_FIRST, again)
+            return seen.bad >= max(self._least_of_gradients(seen), again)
         is_alone = self._is_alone(kin)
         counts = not kin or (seen.was_finite and (is_alone or key in self._chosen))
         if counts and (least := self._least(key, seen)):
             return seen.bad >= least
         return is_alone and seen.was_finite and seen.bad >= max(IN_A_ROW, again)
+
+    def _least_of_gradients(self, seen: _Seen) -> int:
+        if self._hides and math.isnan(seen.value):
+            return 1
+        return IN_A_ROW if seen.was_finite else AT_FIRST
 
     def _is_alone(self, kin: Collection[str]) -> bool:
         """Whether it has no family, or one of which as good as all is none."""

@@ -340,7 +340,21 @@ def point_to(run: RunDir, pointer: Path, created: float | None) -> None:
     """Have `pointer`, a file of ALBOR_HOME/runs, lead to the run. Raises OSError."""
     for folder in (albor_home(), pointer.parent):
         private_folder(folder)
-    write_json(pointer, {"path": str(run.path), "created": created})
+    write_json(pointer, {"path": str(run.path), "created": created, **lent(run)})
+
+
+def lent(run: RunDir) -> dict[str, str]:
+    """What a file of ALBOR_HOME/runs says besides of a run that lies in another home and is meant
+    to: it did not come as part of a copy of that one.
+    """
+    other = other_home(run.path, run.id)
+    return {} if other is None else {"of_home": str(other)}
+
+
+def is_lent(run_id: str, path: Path) -> bool:
+    """Whether this home says so of the run in the folder `path`."""
+    entry = read_json(pointer_of(run_id)) or {}
+    return "of_home" in entry and entry.get("path") == str(path)
 
 
 def _make_folders(run: RunDir) -> None:
@@ -436,13 +450,13 @@ def placed(run_id: str, path: str | Path, created: object = None) -> RunDir:
     """The run that this home knows by `run_id`, recorded in the folder `path`; or where it lies now
     that the home has another place. `created`: by which its folder is told from another run's.
     """
-    folder = _place_now(Path(path), created)
+    folder = _place_now(Path(path), created, run_id)
     return RunDir(folder, "" if folder.name == run_id else run_id)
 
 
-def _place_now(path: Path, created: object) -> Path:
+def _place_now(path: Path, created: object, run_id: str) -> Path:
     """A home that was moved, copied or mounted elsewhere has its runs below itself: what it holds
-    is its own, before the folder of that path that another home may still have.
+    is its own, and a folder of that path in the home that it was copied from never is.
     """
     home, name = str(albor_home()), path.name
     own = f"{home}/runs/{name}"
@@ -452,7 +466,10 @@ def _place_now(path: Path, created: object) -> Path:
     if _is_of(own, created):
         return path if not is_gone and path.resolve() == Path(own).resolve() else Path(own)
     if not is_gone:
-        return path
+        other = other_home(path, run_id)
+        if other is None or is_lent(run_id, path):
+            return path
+        return Path(home, path.relative_to(other))
     parts = path.parts[1:-1]
     for begin in range(len(parts), max(-1, len(parts) - _MAX_BELOW_HOME), -1):
         inside = "/".join((home, *parts[begin:], name))  # an output_dir below the home
@@ -460,6 +477,30 @@ def _place_now(path: Path, created: object) -> Path:
             return Path(inside)
     is_half = os.path.isdir(own) and not os.path.lexists(f"{own}/run.json")  # noqa: PTH112
     return Path(own) if is_half else path
+
+
+def other_home(path: Path, run_id: str) -> Path | None:
+    """The home that has the run in the folder `path`, below itself, where it is not this one."""
+    here = albor_home()
+    if path.is_relative_to(here):
+        return None
+    for place in path.parents[:_MAX_BELOW_HOME]:
+        runs = place / "runs"
+        if os.path.lexists(runs / f"{run_id}.json") or (runs == path.parent and has_store(place)):
+            return None if _is_here(place) else place
+    return None
+
+
+def has_store(home: str | Path) -> bool:
+    """Whether a folder has a store of all runs, as homes have."""
+    return os.path.isfile(os.path.join(home, "experiments.db"))  # noqa: PTH113, PTH118
+
+
+def _is_here(place: Path) -> bool:
+    try:
+        return place.samefile(albor_home())
+    except OSError:
+        return False
 
 
 def _is_of(folder: str, created: object) -> bool:

@@ -112,8 +112,7 @@ def _may_be_a_home(folder: str) -> bool:
     """Whether `folder`, with runs in it, lies in what looks like a home other than this one."""
     path = Path(folder)
     return not path.is_relative_to(albor_home()) and any(
-        has_store(place) or any((place / "runs").glob("*.json"))
-        for place in (path, *path.parents)
+        has_store(place) or any((place / "runs").glob("*.json")) for place in (path, *path.parents)
     )
 
 

@@ -68,6 +68,17 @@ def check_home() -> Path:
     return home
 
 
+def absent_home() -> str:
+    """What to say of a home that is not there; "" where it is. A fresh machine has none, and
+    `ALBOR_HOME` may be mistyped.
+    """
+    home = albor_home()
+    if os.path.lexists(home):
+        return ""
+    is_chosen = bool(os.environ.get("ALBOR_HOME"))
+    return f"ALBOR_HOME is {home}: no such folder" if is_chosen else f"{home}: not made yet"
+
+
 def own_home() -> Path:
     """`check_home()`, for whoever writes there. Raises UsageError, also where its folders are
     somebody else's, who could put other runs in the place of ours.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from albor_core.run.errors import NotFoundError, StoreError
 from albor_core.run.registry import known_as, register
 from albor_core.run.rundir import (
     RunDir,
+    absent_home,
     check_home,
     is_run_id,
     own_home,
@@ -100,8 +102,14 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
     from albor_core.store.upkeep.check import check as look
 
     check_home()
+    absent = absent_home() if folder is None else ""
+    if absent and os.environ.get("ALBOR_HOME"):
+        raise NotFoundError(
+            f"cannot check the stores: {absent}",
+            hint="export ALBOR_HOME=FOLDER, the home that you mean; unset it for ~/.albor",
+        )
     runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
-    strays = stray_runs() if folder is None else []
+    strays = stray_runs() if folder is None else None
     report = look(global_store(), runs, strays=strays, thorough=thorough)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
@@ -118,12 +126,17 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
                 f"albor db rebuild DIR, where they lie now; albor runs rm {' '.join(report.gone)}"
                 " forgets them"
             )
+        if len(report.problems) == len(report.cut):
+            again = "put the files back from a backup, then albor db rebuild"
         if len(report.problems) == len(report.lost):
             again = f"albor runs rm {' '.join(report.lost)}"
         raise StoreError(
             f"{counted(len(report.problems), 'problem')} in {counted(report.stores, 'store')}",
             hint=again,
         )
+    if absent:
+        print_line(absent)
+        return 0
     print_line(f"{counted(report.stores, 'store')} of {counted(report.runs, 'run')}: ok")
     return 0
 

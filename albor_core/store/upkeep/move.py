@@ -133,7 +133,12 @@ class _Pointer:
         """Replace the pointer, durably."""
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         notes = {key: str(place) for key, place in going_on.items()}
-        entry = {"path": str(path), "created": self._created, **lent(RunDir(path, self._run.alias)), **notes}
+        entry = {
+            "path": str(path),
+            "created": self._created,
+            **lent(RunDir(path, self._run.alias)),
+            **notes,
+        }
         try:
             write_json(self._file, entry, durable=True)
         except OSError as error:

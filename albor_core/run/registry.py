@@ -80,10 +80,11 @@ def _is_anothers(pointer: Path, about: Document) -> bool:
 
 class PlacesNow:
     """Where runs of a store lie now, as `placed` says; the disk is asked once a folder, not once a
-    run, since lists have ten thousand.
+    run, since lists have ten thousand. `is_ours`: the store is this home's of all runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ours: bool) -> None:
+        self._is_ours = is_ours
         self._own = str(albor_home() / "runs")
         self._is_there: dict[str, bool] = {}  # and no other home's
         self._names: frozenset[str] | None = None
@@ -94,10 +95,11 @@ class PlacesNow:
         if folder == self._own or not path.startswith("/"):
             return path
         if folder not in self._is_there:
-            self._is_there[folder] = os.path.isdir(folder) and not _may_be_a_home(folder)  # noqa: PTH112
+            is_others = self._is_ours and _may_be_a_home(folder)
+            self._is_there[folder] = not is_others and os.path.isdir(folder)  # noqa: PTH112
         if self._is_there[folder] and name not in self._names_here():
             return path
-        return str(placed(run_id, path, created).path)
+        return str(placed(run_id, path, created, is_ours=self._is_ours).path)
 
     def _names_here(self) -> frozenset[str]:
         if self._names is None:

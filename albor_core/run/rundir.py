@@ -434,12 +434,14 @@ def registered_runs() -> Iterator[RunDir]:
         yield run
 
 
-def run_at(run_id: str, entry: Mapping[str, Any] | None) -> RunDir | None:
-    """The run that a file of ALBOR_HOME/runs, named `run_id`, leads to; None where it does not."""
+def run_at(run_id: str, entry: Mapping[str, Any] | None, *, is_ours: bool = True) -> RunDir | None:
+    """The run that a file of ALBOR_HOME/runs, named `run_id`, leads to; None where it does not.
+    `is_ours`: as `placed`.
+    """
     path = place_of(entry)
     if path is None or not is_known_id(run_id):
         return None
-    return placed(run_id, path, (entry or {}).get("created"))
+    return placed(run_id, path, (entry or {}).get("created"), is_ours=is_ours)
 
 
 def place_of(entry: Mapping[str, Any] | None) -> str | None:
@@ -457,17 +459,25 @@ def place_of(entry: Mapping[str, Any] | None) -> str | None:
     return path if is_sound else None
 
 
-def placed(run_id: str, path: str | Path, created: object = None) -> RunDir:
+def placed(
+    run_id: str, path: str | Path, created: object = None, *, is_ours: bool = False
+) -> RunDir:
     """The run that this home knows by `run_id`, recorded in the folder `path`; or where it lies now
     that the home has another place. `created`: by which its folder is told from another run's.
+
+    `is_ours`: it is this home that recorded it, so that a folder within another one is what this
+    was copied from. A path that somebody gave, or that another home has, is followed there.
     """
-    folder = _place_now(Path(path), created, run_id)
+    folder = _place_now(Path(path), created)
+    if is_ours and folder == Path(path) and not is_lent(run_id, folder):
+        other = other_home(folder, run_id)
+        folder = folder if other is None else albor_home() / folder.relative_to(other)
     return RunDir(folder, "" if folder.name == run_id else run_id)
 
 
-def _place_now(path: Path, created: object, run_id: str) -> Path:
+def _place_now(path: Path, created: object) -> Path:
     """A home that was moved, copied or mounted elsewhere has its runs below itself: what it holds
-    is its own, and a folder of that path in the home that it was copied from never is.
+    is its own, before the folder of that path that another home may still have.
     """
     home, name = str(albor_home()), path.name
     own = f"{home}/runs/{name}"
@@ -477,10 +487,7 @@ def _place_now(path: Path, created: object, run_id: str) -> Path:
     if _is_of(own, created):
         return path if not is_gone and path.resolve() == Path(own).resolve() else Path(own)
     if not is_gone:
-        other = other_home(path, run_id)
-        if other is None or is_lent(run_id, path):
-            return path
-        return Path(home, path.relative_to(other))
+        return path
     parts = path.parts[1:-1]
     for begin in range(len(parts), max(-1, len(parts) - _MAX_BELOW_HOME), -1):
         inside = "/".join((home, *parts[begin:], name))  # an output_dir below the home

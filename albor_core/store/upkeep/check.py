@@ -123,7 +123,7 @@ def _left_behind(rows: dict[str, tuple[str, float | None]], known: set[str]) -> 
     for run_id, (path, created) in rows.items():
         if run_id in known:
             continue
-        run = placed(run_id, path, created)
+        run = placed(run_id, path, created, is_ours=True)
         is_elsewhere = other_home(Path(path), run_id) is not None
         if (is_elsewhere or not known) and not run.path.is_dir():
             yield run

@@ -126,7 +126,7 @@ class _Pointer:
         """Where the run lay before this move, or before a killed one that this finishes."""
         for place in (self.entry.get("moved_from"), self.entry.get("path")):
             if isinstance(place, str) and place != str(target):
-                return placed(self._run.id, place, self._created).path
+                return placed(self._run.id, place, self._created, is_ours=True).path
         return target
 
     def replace(self, path: Path, **going_on: Path) -> None:

@@ -172,7 +172,7 @@ def is_row_of(run: RunDir, global_path: Path) -> bool:
     finally:
         db.close()
         remove_copy(copy)
-    return row is not None and placed(run.id, str(row[0]), row[1]).path == run.path
+    return row is not None and (placed(run.id, str(row[0]), row[1], is_ours=True).path == run.path)
 
 
 def forget_rows(run_id: str, global_path: Path) -> int:
@@ -370,9 +370,8 @@ def is_old(path: Path, age_s: float) -> bool:
 
 def _is_named(run: RunDir) -> bool:
     """Whether this home's file under this id leads to this folder, and not to another run's."""
-    entry = read_json(pointer_of(run.id)) or {}
-    known = run_at(run.id, entry)
-    return entry.get("path") == str(run.path) or (known is not None and known.path == run.path)
+    known = run_at(run.id, read_json(pointer_of(run.id)))
+    return known is not None and known.path == run.path
 
 
 def _forget_pointer(run: RunDir) -> None:

@@ -11,6 +11,7 @@ import pytest
 from cli_user import User
 
 from albor_core import track
+from albor_core.feed.runs.discover import HomeRuns
 from albor_core.run.errors import NotFoundError
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
@@ -165,6 +166,25 @@ def test_a_run_of_another_home_that_was_taken_in_on_purpose_is_followed(user, mo
     assert other.quick("runs", "tag", "run1", "ours").code == 0
     assert read_json(pointer_of("run1"))["of_home"] == str(user.home)
     assert (folder / "annotations.jsonl").is_file()
+
+
+def test_another_home_is_looked_at_where_it_lies(user, monkeypatch):
+    other = User(user.folder, user.home.with_name("other"))
+    monkeypatch.setenv("ALBOR_HOME", str(other.home))
+    folder, store = user.home / "runs" / "run1", user.home / "experiments.db"
+    rows = other.quick("runs", "ls", "--db", store, "--json").document["runs"]
+    assert {row["path"] for row in rows} == {str(folder.with_name(name)) for name in NAMES}
+    for words in (("show", folder), ("show", "run1", "--db", store), ("export", folder)):
+        assert other.quick("runs", *words).code == 0
+    assert HomeRuns(user.home).runs()["run1"].path == folder
+
+
+def test_removing_a_run_by_its_folder_in_another_home_leaves_the_copy_of_it(user, copy):
+    other = copy()
+    assert other.quick("runs", "rm", user.home / "runs" / "run1", "--yes").code == 0
+    assert not (user.home / "runs" / "run1").exists()
+    assert ids(other) == set(NAMES)
+    assert other.quick("db", "check").code == 0
 
 
 def test_a_home_that_does_not_exist_is_not_well(user, monkeypatch):

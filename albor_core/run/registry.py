@@ -17,6 +17,7 @@ from albor_core.run.rundir import (
     RunDir,
     albor_home,
     begun_mark,
+    has_store,
     is_known_id,
     load_json,
     mark_begun,
@@ -79,12 +80,13 @@ def _is_anothers(pointer: Path, about: Document) -> bool:
 
 class PlacesNow:
     """Where runs of a store lie now, as `placed` says; the disk is asked once a folder, not once a
-    run, since lists have ten thousand.
+    run, since lists have ten thousand. `is_ours`: the store is this home's of all runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ours: bool) -> None:
+        self._is_ours = is_ours
         self._own = str(albor_home() / "runs")
-        self._is_there: dict[str, bool] = {}
+        self._is_there: dict[str, bool] = {}  # and no other home's
         self._names: frozenset[str] | None = None
 
     def of(self, run_id: str, path: str, created: object) -> str:
@@ -93,10 +95,11 @@ class PlacesNow:
         if folder == self._own or not path.startswith("/"):
             return path
         if folder not in self._is_there:
-            self._is_there[folder] = os.path.isdir(folder)  # noqa: PTH112
+            is_others = self._is_ours and _may_be_a_home(folder)
+            self._is_there[folder] = not is_others and os.path.isdir(folder)  # noqa: PTH112
         if self._is_there[folder] and name not in self._names_here():
             return path
-        return str(placed(run_id, path, created).path)
+        return str(placed(run_id, path, created, is_ours=self._is_ours).path)
 
     def _names_here(self) -> frozenset[str]:
         if self._names is None:
@@ -105,6 +108,14 @@ class PlacesNow:
             except OSError:
                 self._names = frozenset()
         return self._names
+
+
+def _may_be_a_home(folder: str) -> bool:
+    """Whether `folder`, with runs in it, lies in what looks like a home other than this one."""
+    path = Path(folder)
+    return not path.is_relative_to(albor_home()) and any(
+        has_store(place) or any((place / "runs").glob("*.json")) for place in (path, *path.parents)
+    )
 
 
 def is_launched_here(run: RunDir) -> bool:

@@ -68,6 +68,17 @@ def check_home() -> Path:
     return home
 
 
+def absent_home() -> str:
+    """What to say of a home that is not there; "" where it is. A fresh machine has none, and
+    `ALBOR_HOME` may be mistyped.
+    """
+    home = albor_home()
+    if os.path.lexists(home):
+        return ""
+    is_chosen = bool(os.environ.get("ALBOR_HOME"))
+    return f"ALBOR_HOME is {home}: no such folder" if is_chosen else f"{home}: not made yet"
+
+
 def own_home() -> Path:
     """`check_home()`, for whoever writes there. Raises UsageError, also where its folders are
     somebody else's, who could put other runs in the place of ours.
@@ -340,7 +351,21 @@ def point_to(run: RunDir, pointer: Path, created: float | None) -> None:
     """Have `pointer`, a file of ALBOR_HOME/runs, lead to the run. Raises OSError."""
     for folder in (albor_home(), pointer.parent):
         private_folder(folder)
-    write_json(pointer, {"path": str(run.path), "created": created})
+    write_json(pointer, {"path": str(run.path), "created": created, **lent(run)})
+
+
+def lent(run: RunDir) -> dict[str, str]:
+    """What a file of ALBOR_HOME/runs says besides of a run that lies in another home and is meant
+    to: it did not come as part of a copy of that one.
+    """
+    other = other_home(run.path, run.id)
+    return {} if other is None else {"of_home": str(other)}
+
+
+def is_lent(run_id: str, path: Path) -> bool:
+    """Whether this home says so of the run in the folder `path`."""
+    entry = read_json(pointer_of(run_id)) or {}
+    return "of_home" in entry and entry.get("path") == str(path)
 
 
 def _make_folders(run: RunDir) -> None:
@@ -409,12 +434,14 @@ def registered_runs() -> Iterator[RunDir]:
         yield run
 
 
-def run_at(run_id: str, entry: Mapping[str, Any] | None) -> RunDir | None:
-    """The run that a file of ALBOR_HOME/runs, named `run_id`, leads to; None where it does not."""
+def run_at(run_id: str, entry: Mapping[str, Any] | None, *, is_ours: bool = True) -> RunDir | None:
+    """The run that a file of ALBOR_HOME/runs, named `run_id`, leads to; None where it does not.
+    `is_ours`: as `placed`.
+    """
     path = place_of(entry)
     if path is None or not is_known_id(run_id):
         return None
-    return placed(run_id, path, (entry or {}).get("created"))
+    return placed(run_id, path, (entry or {}).get("created"), is_ours=is_ours)
 
 
 def place_of(entry: Mapping[str, Any] | None) -> str | None:
@@ -432,11 +459,19 @@ def place_of(entry: Mapping[str, Any] | None) -> str | None:
     return path if is_sound else None
 
 
-def placed(run_id: str, path: str | Path, created: object = None) -> RunDir:
+def placed(
+    run_id: str, path: str | Path, created: object = None, *, is_ours: bool = False
+) -> RunDir:
     """The run that this home knows by `run_id`, recorded in the folder `path`; or where it lies now
     that the home has another place. `created`: by which its folder is told from another run's.
+
+    `is_ours`: it is this home that recorded it, so that a folder within another one is what this
+    was copied from. A path that somebody gave, or that another home has, is followed there.
     """
     folder = _place_now(Path(path), created)
+    if is_ours and folder == Path(path) and not is_lent(run_id, folder):
+        other = other_home(folder, run_id)
+        folder = folder if other is None else albor_home() / folder.relative_to(other)
     return RunDir(folder, "" if folder.name == run_id else run_id)
 
 
@@ -460,6 +495,30 @@ def _place_now(path: Path, created: object) -> Path:
             return Path(inside)
     is_half = os.path.isdir(own) and not os.path.lexists(f"{own}/run.json")  # noqa: PTH112
     return Path(own) if is_half else path
+
+
+def other_home(path: Path, run_id: str) -> Path | None:
+    """The home that has the run in the folder `path`, below itself, where it is not this one."""
+    here = albor_home()
+    if path.is_relative_to(here):
+        return None
+    for place in path.parents[:_MAX_BELOW_HOME]:
+        runs = place / "runs"
+        if os.path.lexists(runs / f"{run_id}.json") or (runs == path.parent and has_store(place)):
+            return None if _is_here(place) else place
+    return None
+
+
+def has_store(home: str | Path) -> bool:
+    """Whether a folder has a store of all runs, as homes have."""
+    return os.path.isfile(os.path.join(home, "experiments.db"))  # noqa: PTH113, PTH118
+
+
+def _is_here(place: Path) -> bool:
+    try:
+        return place.samefile(albor_home())
+    except OSError:
+        return False
 
 
 def _is_of(folder: str, created: object) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,7 @@ from albor_core.run.errors import NotFoundError, StoreError
 from albor_core.run.registry import known_as, register
 from albor_core.run.rundir import (
     RunDir,
+    absent_home,
     check_home,
     is_run_id,
     own_home,
@@ -25,6 +28,9 @@ from albor_core.run.rundir import (
 )
 from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
+
+if TYPE_CHECKING:
+    from albor_core.store.upkeep.check import CheckReport
 
 
 @click.group(
@@ -49,8 +55,8 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
     another run has their id.
 
     Of a home that was moved or copied each run is found in its runs/ and recorded there. Rows of a
-    run whose folder is gone come from the old store or its newest backup. Exits 1 where
-    something could not be brought over.
+    run whose folder is gone come from the old store or its newest backup, and so do points that a
+    journal lost. Exits 1 where something could not be brought over.
     """
     from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.rebuild import rebuild as make_again
@@ -94,14 +100,21 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
     """Look for damage, and for lines of the runs' files that their stores lack: of the runs in DIR,
     a run directory or an output_dir; without DIR, of all. Changes nothing.
 
-    Exits 1 where something is wrong; `albor db rebuild` repairs what can be repaired.
+    Exits 1 where something is wrong; `albor db rebuild` repairs what can be repaired. Where the
+    journal of an ended run lost its end, that is told each time, until the file is put back.
     """
-    from albor_core.store.file.paths import global_store, rebuild_hint
+    from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.check import check as look
 
     check_home()
+    absent = absent_home() if folder is None else ""
+    if absent and os.environ.get("ALBOR_HOME"):
+        raise NotFoundError(
+            f"cannot check the stores: {absent}",
+            hint="export ALBOR_HOME=FOLDER, the home that you mean; unset it for ~/.albor",
+        )
     runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
-    strays = stray_runs() if folder is None else []
+    strays = stray_runs() if folder is None else None
     report = look(global_store(), runs, strays=strays, thorough=thorough)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
@@ -112,20 +125,29 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
     for problem in report.problems:
         print_note(f"  - {clean(problem)}")
     if report.problems:
-        again = rebuild_hint() if folder is None else f"albor db rebuild {folder}"
-        if len(report.problems) == len(report.gone):
-            again = (
-                f"albor db rebuild DIR, where they lie now; albor runs rm {' '.join(report.gone)}"
-                " forgets them"
-            )
-        if len(report.problems) == len(report.lost):
-            again = f"albor runs rm {' '.join(report.lost)}"
         raise StoreError(
             f"{counted(len(report.problems), 'problem')} in {counted(report.stores, 'store')}",
-            hint=again,
+            hint=_next_command(report, folder),
         )
+    if absent:
+        print_line(absent)
+        return 0
     print_line(f"{counted(report.stores, 'store')} of {counted(report.runs, 'run')}: ok")
     return 0
+
+
+def _next_command(report: CheckReport, folder: Path | None) -> str:
+    from albor_core.store.file.paths import rebuild_hint
+
+    count = len(report.problems)
+    if count == len(report.lost):
+        return f"albor runs rm {' '.join(report.lost)}"
+    if count == len(report.cut):
+        return "put the files back from a backup, then albor db rebuild"
+    if count == len(report.gone):
+        forgets = f"albor runs rm {' '.join(report.gone)} forgets them"
+        return f"albor db rebuild DIR, where they lie now; {forgets}"
+    return rebuild_hint() if folder is None else f"albor db rebuild {folder}"
 
 
 def _runs_of(folder: Path) -> list[RunDir]:

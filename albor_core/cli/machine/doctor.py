@@ -18,7 +18,7 @@ import click
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.run.errors import ConfigError, UsageError
 from albor_core.run.files.ownership import distrust
-from albor_core.run.rundir import RunDir, albor_home, own_home, registered_runs
+from albor_core.run.rundir import RunDir, absent_home, albor_home, own_home, registered_runs
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
@@ -157,8 +157,12 @@ def _home() -> Iterator[Check]:
         return
     nearest = next(path for path in (home, *home.parents) if path.exists())
     may_write = os.access(nearest, os.W_OK)
-    detail = str(home) if may_write else f"{home} cannot be written"
-    yield Check("home", may_write, detail, "set ALBOR_HOME to a folder you can write")
+    absent = absent_home()
+    detail = absent or str(home) if may_write else f"{home} cannot be written"
+    if may_write and absent and os.environ.get("ALBOR_HOME"):
+        yield Check("home", None, absent, "the first run makes it; or export the one that you mean")
+    else:
+        yield Check("home", may_write, detail, "set ALBOR_HOME to a folder you can write")
     mode = home.stat().st_mode & 0o077 if home.exists() else 0
     if mode:
         yield Check("privacy", False, f"{home} is open to others", f"chmod 700 {home}")

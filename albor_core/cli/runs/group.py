@@ -198,6 +198,7 @@ def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, An
         **(_attention(Path(row.path), run_id) if db is None else _NOT_LOOKED_AT),
         "lines_lost": lines_lost(row.path, detail.facts),
         "console_bytes_lost": console_bytes_lost(row.path, detail.facts),
+        "cut_short": _cut_short(placed(run_id, row.path)) if db is None and row.path else "",
         "pulled": None if pulled is None else asdict(pulled),
         "parent": reader.parents([run_id]).get(run_id),
         "children": list(card.child_ids),
@@ -216,6 +217,13 @@ def _document(reader: Reader, run_id: str, db: str | None) -> tuple[dict[str, An
         **card.to_json(),
     }
     return document, card
+
+
+def _cut_short(run: RunDir) -> str:
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.upkeep.cut_short import cut_short
+
+    return cut_short(run, global_store()) if run.path.is_dir() else ""
 
 
 def _trace(

@@ -107,6 +107,7 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
         how = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
         at = "" if row["ended_wall"] is None else f"{when(row['ended_wall'])} UTC, "
         yield "ended", f"{at}{how}"
+    yield "journal", made["cut_short"]
     yield from _losses(made)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from albor_core.run.rundir import RunDir, is_run_id, read_json, run_at
+from albor_core.run.rundir import RunDir, albor_home, is_run_id, read_json, run_at
 
 _GRAIN_S = 0.1
 _SEARCH_S = 10.0  # between two looks into folders that are no runs
@@ -62,6 +62,7 @@ class HomeRuns:
 
     def __init__(self, home: Path) -> None:
         self.is_complete = True
+        self._is_ours = home.resolve() == albor_home().resolve()
         self._watch = FolderWatch(home / "runs")
         self._seen: frozenset[str] = frozenset()  # pointer files whose answer we have
         self._runs: dict[str, RunDir] = {}
@@ -81,7 +82,7 @@ class HomeRuns:
                 self.is_complete = False
                 break
             seen.add(name)
-            if (run := run_at(name[:-5], read_json(self._watch.path / name))) is not None:
+            if (run := self._run(name)) is not None:
                 found[name[:-5]] = run
         else:
             self._asked, self.is_complete = (names, known), True
@@ -89,6 +90,9 @@ class HomeRuns:
             self._runs = found
         self._seen = frozenset(seen)
         return self._runs
+
+    def _run(self, name: str) -> RunDir | None:
+        return run_at(name[:-5], read_json(self._watch.path / name), is_ours=self._is_ours)
 
 
 class FolderRuns:

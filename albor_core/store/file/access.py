@@ -29,7 +29,12 @@ _FUNCTIONS = frozenset(
     )
 )
 READABLE = TABLES | {"sqlite_master", "json_each", "pragma_table_info"} | {""}  # "": count(*)
-_PRAGMAS = frozenset({("data_version", False), ("table_info", True), ("user_version", False)})
+_PRAGMAS = frozenset(
+    (
+        *(("data_version", False), ("database_list", False)),
+        *(("table_info", True), ("user_version", False)),
+    )
+)
 """Which may be asked, and whether with an argument: nothing can be set."""
 
 

@@ -15,7 +15,14 @@ from albor_core.store.file.connect import open_reader, remove_copy
 from albor_core.store.file.home_store import MAKING_S, is_fresh
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.index.indexer import Indexer, load_positions
-from albor_core.store.index.sources import Position, files_of, is_same_file, parse_plain, read_batch
+from albor_core.store.index.sources import (
+    Position,
+    files_of,
+    is_cut,
+    is_same_file,
+    parse_plain,
+    read_batch,
+)
 
 _LOOK_S = 0.1
 
@@ -129,13 +136,23 @@ def is_behind(run: RunDir) -> bool:
     try:
         positions = positions_of(local_store(run), run.own_id)
     except NotFoundError:
-        return any(path.is_file() and path.stat().st_size for path in files.values())
+        has_lines = any(path.is_file() and path.stat().st_size for path in files.values())
+        return has_lines and not _is_kept_elsewhere(run)
     except StoreError:
         return False
     return all(is_same_file(files[name], position) for name, position in positions.items()) and any(
         read_batch(files[name], position, parse_plain) is not None
         for name, position in positions.items()
     )
+
+
+def _is_kept_elsewhere(run: RunDir) -> bool:
+    """Whether the store of all runs has lines that were cut off the run's files."""
+    try:
+        known = positions_of(global_store(), run.id)
+    except (NotFoundError, StoreError):
+        return False
+    return any(is_cut(path, known[name]) for name, path in files_of(run).items() if name in known)
 
 
 def positions_of(store: Path, run_id: str) -> dict[str, Position]:

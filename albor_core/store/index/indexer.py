@@ -50,6 +50,7 @@ from albor_core.store.index.sources import (
     Parser,
     Position,
     files_of,
+    is_cut,
     is_same_file,
     parse_journal,
     parse_plain,
@@ -219,6 +220,9 @@ class Indexer:
         with exclusive(path, wait_s=_GLOBAL_BUSY_MS / 1000):
             target = open_writer(path, busy_ms=_GLOBAL_BUSY_MS)
             try:
+                if self._first_share and self._knows_more(target):
+                    _log_line(f"{path}: has more of {self._run.id} than its files; left as it is")
+                    return
                 with transaction(target):
                     share(
                         self._db,
@@ -232,6 +236,14 @@ class Indexer:
                 target.close()  # under the lock too: the last connection to close checkpoints
         self._writer.touched.clear()
         self._first_share = False
+
+    def _knows_more(self, target: sqlite3.Connection) -> bool:
+        """Whether the store of all runs has lines of a run at rest that were cut off its files."""
+        row = target.execute("SELECT id FROM runs WHERE run = ?", (self._run.id,)).fetchone()
+        known = {} if row is None else load_positions(target, row[0])
+        is_more = any(is_cut(p, known[n]) for n, p, _ in self._sources if n in known)
+        own = self._positions["journal"].offset
+        return is_more and known["journal"].offset > own and not self._run.liveness().is_alive
 
     def _describe(
         self,
@@ -338,13 +350,24 @@ class Indexer:
             self._positions = load_positions(db, self._writer.run_id)
             self._seen, self._first_share = None, True
             self._unshared = self._unpreviewed = True
-            if not all(is_same_file(p, self._positions[n]) for n, p, _ in self._sources):
+            if self._is_of_others():
                 self._forget(db, self._writer)
         return self._db, self._writer
 
+    def _is_of_others(self) -> bool:
+        """Whether the store was made from other files. What was cut off those of a run at rest is
+        in the store alone, and stays there; a run that goes on writes in its place.
+        """
+        sources = [(path, self._positions[name]) for name, path, _ in self._sources]
+        other = [one for one in sources if not is_same_file(*one)]
+        return bool(other) and (
+            self._run.liveness().is_alive or not all(is_cut(*one) for one in other)
+        )
+
     def _replaced(self) -> bool:
-        """Whether a source became shorter than what is indexed of it."""
-        return any(_size(path) < self._positions[name].offset for name, path, _ in self._sources)
+        """Whether a source became shorter than what is indexed of it, and is another now."""
+        is_short = any(_size(p) < self._positions[n].offset for n, p, _ in self._sources)
+        return is_short and self._is_of_others()
 
     def _forget(
         self,

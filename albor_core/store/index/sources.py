@@ -127,6 +127,22 @@ def is_same_file(path: Path, position: Position) -> bool:
     return zlib.crc32(tail) == position.tail_crc and zlib.crc32(head) == position.head_crc
 
 
+def is_cut(path: Path, position: Position) -> bool:
+    """Whether the file lost lines that are indexed: it is gone, or its end is. The store knows more
+    of it then than it does. Not where it is another file now.
+    """
+    try:
+        with open_plain(path) as file:
+            head = file.readline(MAX_LINE_BYTES)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return position.offset > 0
+    except OSError:
+        return False
+    is_its = not head.endswith(b"\n") or zlib.crc32(head) == position.head_crc
+    return size < position.offset and is_its
+
+
 def parse_journal(raw: bytes) -> dict[str, Any] | None:
     """A journal line whose CRC holds and that is an object; None otherwise."""
     try:

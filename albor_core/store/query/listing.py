@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from albor_core.run.headlines import HOUSE_NAMES, STORED
 from albor_core.run.registry import PlacesNow
 from albor_core.run.values.lenient import whole_of
 from albor_core.store.file.goals import goals_of_metric
+from albor_core.store.file.paths import global_store
 from albor_core.store.file.search import find, param_keys
 from albor_core.store.query.conditions import NUMBERS, Lookups, Sql, condition, figure, stored
 from albor_core.store.query.terms import MAX_CHARS, STATS, Filter
@@ -169,9 +171,17 @@ def names(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
     return db.execute(f"SELECT {_as_text('run', 'name', 'path')} FROM runs ORDER BY id").fetchall()
 
 
+def _places(db: sqlite3.Connection) -> PlacesNow:
+    file = db.execute("PRAGMA database_list").fetchone()[2]
+    try:
+        return PlacesNow(is_ours=os.path.samefile(file, global_store()))  # noqa: PTH121
+    except OSError:
+        return PlacesNow(is_ours=False)
+
+
 def unended(db: sqlite3.Connection) -> list[tuple[str, str]]:
     """Id and path of the runs without a recorded end: some may be at work."""
-    places = PlacesNow()
+    places = _places(db)
     rows = db.execute(
         f"SELECT {_as_text('run', 'path')}, created FROM runs WHERE ended_status IS NULL"
     )
@@ -184,7 +194,7 @@ def indexed(
     """Id, path, byte of the journal that its rows end at, whether it has ended, and facts that
     tell of lost lines, of the runs in `shown` and of those without a recorded end.
     """
-    ids, places = json.dumps(list(shown)), PlacesNow()
+    ids, places = json.dumps(list(shown)), _places(db)
     rows = db.execute(
         f"SELECT {_as_text('r.run', 'r.path')}, r.created, coalesce(j.offset, 0),"
         " r.ended_status IS NOT NULL,"
@@ -292,7 +302,7 @@ def _order(db: sqlite3.Connection, sort: str) -> Sql:
 def with_tags(db: sqlite3.Connection, rows: Sequence[Any]) -> list[RunRow]:
     """Rows of RUN, completed."""
     tags = _tags_of(db, [row[-1] for row in rows] if len(rows) <= _MAX_MARKS else None)
-    places = PlacesNow()
+    places = _places(db)
     return [_run_row(row, tags.get(row[-1], ()), places) for row in rows]
 
 

@@ -36,12 +36,13 @@ class _Known:
     id: str
     name: str
     path: Path
+    is_ours: bool = True  # by the word of this home, not of another one's store
 
     def folder(self) -> RunDir | None:
         """Where it lies, if it still does. The home's pointer is the first to know of a move."""
         pointer = read_json(pointer_of(self.id))
-        for entry in (pointer, {"path": str(self.path)}):
-            run = run_at(self.id, entry)
+        for entry, is_ours in ((pointer, True), ({"path": str(self.path)}, self.is_ours)):
+            run = run_at(self.id, entry, is_ours=is_ours)
             if run is not None and run.run_json.is_file():
                 return run
         return None
@@ -197,8 +198,9 @@ def _of_store(path: Path) -> dict[str, _Known]:
         return {}
     from albor_core.store.query.table import RunList  # noqa: PLC0415  not needed for a folder
 
+    is_ours = path == global_store()
     with RunList(path) as table:
-        return {run: _Known(run, name, Path(place)) for run, name, place in table.names()}
+        return {run: _Known(run, name, Path(place), is_ours) for run, name, place in table.names()}
 
 
 def _of_home(known: Collection[str]) -> dict[str, _Known]:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import RunDir, not_plain, read_json
+from albor_core.run.rundir import RunDir, not_plain, other_home, placed, read_json
 from albor_core.run.values.quantity import counted
 from albor_core.store.file.connect import open_reader, problems, remove_copy
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.catch_up import positions_of
 from albor_core.store.index.sources import files_of, is_same_file, parse_plain, read_batch
+from albor_core.store.upkeep.cut_short import cut_short
 from albor_core.store.upkeep.rebuild import unreadable
 
 _YOUNG_S = 10.0  # from the start of a run to its own store, on a busy machine
@@ -38,39 +39,55 @@ class CheckReport:
     """Folders of runs that lie in the home, while nothing there leads to them."""
     lost: list[str] = field(default_factory=list)
     """Those of them that it does not have either: no rebuild brings them back."""
+    cut: list[str] = field(default_factory=list)
+    """Runs that lack lines they once had: no rebuild brings them back."""
     damaged_lines: dict[str, int] = field(default_factory=dict)
     """Run -> lines of its files that were skipped; a rebuild skips them too."""
     problems: list[str] = field(default_factory=list)
 
 
 def check(
-    target: Path, runs: Iterable[RunDir], *, strays: Iterable[RunDir] = (), thorough: bool = False
+    target: Path,
+    runs: Iterable[RunDir],
+    *,
+    strays: Iterable[RunDir] | None = None,
+    thorough: bool = False,
 ) -> CheckReport:
     """Look at the global store `target` and at the stores of `runs`; `thorough` compares every
-    index of a store with its table. `strays` are runs of the home that it does not know.
+    index of a store with its table. `strays` are runs of the home that it does not know, where
+    `runs` are all others.
 
     Raises OSError, StoreError where a store is harmed meanwhile.
     """
     report = CheckReport(target)
     listed: set[str] | None = None  # unknown where the store is damaged: that is said already
     is_missing = False
+    rows: dict[str, tuple[str, float | None]] = {}
     try:
         report.problems += _damage(target, report, thorough)
-        listed = None if report.problems else _listed(target)
+        if not report.problems:
+            rows = _rows(target)
+            listed = set(rows)
     except NotFoundError:
         is_missing = True
-    for run in runs:
+    known = list(runs)
+    if strays is not None:
+        known += _left_behind(rows, {run.id for run in known})
+    for run in known:
         report.runs += 1
         if not run.path.is_dir():
             report.gone.append(run.id)
             report.problems += [f"{run.id}: its folder is not at {run.path}"]
         elif why := unreadable(run):
             report.problems.append(f"{run.path}: {why}")
+        elif what := cut_short(run, target):
+            report.cut.append(run.id)
+            report.problems += [f"{run.id}: {what}", *_damage_of(run, report, thorough)]
         else:
             report.problems += _of_run(run, report, thorough)
         if listed is not None and run.id not in listed and not run.liveness().is_alive:
             report.problems.append(_unlisted(run, target, report))
-    for run in strays:
+    for run in strays or ():
         report.strays.append(str(run.path))
         report.problems.append(f"{run.path}: a run that nothing in {target.parent / 'runs'} names")
     if is_missing and report.runs:
@@ -88,14 +105,28 @@ def _unlisted(run: RunDir, target: Path, report: CheckReport) -> str:
     return f"{run.id}: neither in {target} nor in its folder; albor runs rm {run.id} forgets it"
 
 
-def _listed(target: Path) -> set[str]:
-    """The runs that a whole global store has."""
+def _rows(target: Path) -> dict[str, tuple[str, float | None]]:
+    """Where a whole global store has each run, and when it was made."""
     db, copy = open_reader(target)
     try:
-        return {row[0] for row in db.execute("SELECT run FROM runs")}
+        rows = db.execute("SELECT run, path, created FROM runs")
+        return {run: (path, created) for run, path, created in rows}
     finally:
         db.close()
         remove_copy(copy)
+
+
+def _left_behind(rows: dict[str, tuple[str, float | None]], known: set[str]) -> Iterator[RunDir]:
+    """Runs of which only rows came along when the home was copied. Those whose history alone was to
+    be kept are none: their home has other runs, and their folder is in no other home.
+    """
+    for run_id, (path, created) in rows.items():
+        if run_id in known:
+            continue
+        run = placed(run_id, path, created, is_ours=True)
+        is_elsewhere = other_home(Path(path), run_id) is not None
+        if (is_elsewhere or not known) and not run.path.is_dir():
+            yield run
 
 
 def _damage(path: Path, report: CheckReport, thorough: bool) -> list[str]:
@@ -103,6 +134,13 @@ def _damage(path: Path, report: CheckReport, thorough: bool) -> list[str]:
     found = problems(path, thorough=thorough)
     report.stores += 1
     return [text if text.startswith(str(path)) else f"{path}: {text}" for text in found]
+
+
+def _damage_of(run: RunDir, report: CheckReport, thorough: bool) -> list[str]:
+    try:
+        return _damage(local_store(run), report, thorough)
+    except NotFoundError:
+        return []
 
 
 def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:

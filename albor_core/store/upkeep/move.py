@@ -30,6 +30,8 @@ from albor_core.run.files.whole_file import fsync_dir, write_json
 from albor_core.run.rundir import (
     RunDir,
     is_run_id,
+    lent,
+    placed,
     pointer_of,
     read_json,
     registered_runs,
@@ -108,7 +110,7 @@ class _Pointer:
     """ALBOR_HOME/runs/ID.json of a run that moves."""
 
     def __init__(self, run: RunDir) -> None:
-        self._file = pointer_of(run.id)
+        self._run, self._file = run, pointer_of(run.id)
         self.entry: dict[str, Any] = read_json(self._file) or {}
         known_at = run_at(run.id, self.entry)
         if known_at is not None and known_at.path == run.path:
@@ -124,14 +126,19 @@ class _Pointer:
         """Where the run lay before this move, or before a killed one that this finishes."""
         for place in (self.entry.get("moved_from"), self.entry.get("path")):
             if isinstance(place, str) and place != str(target):
-                return Path(place)
+                return placed(self._run.id, place, self._created, is_ours=True).path
         return target
 
     def replace(self, path: Path, **going_on: Path) -> None:
         """Replace the pointer, durably."""
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         notes = {key: str(place) for key, place in going_on.items()}
-        entry = {"path": str(path), "created": self._created, **notes}
+        entry = {
+            "path": str(path),
+            "created": self._created,
+            **lent(RunDir(path, self._run.alias)),
+            **notes,
+        }
         try:
             write_json(self._file, entry, durable=True)
         except OSError as error:

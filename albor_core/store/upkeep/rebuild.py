@@ -2,7 +2,8 @@
 
 Fresh files are built beside the old ones and put in their place in one step, so a killed rebuild
 leaves the old stores. Runs whose folder is gone have no journal any more: their rows are carried
-over. So are those of a run whose folder cannot be read, and that is a problem to report.
+over. So are those of a run whose folder cannot be read, or whose journal lost what a store has of
+it, and that is a problem to report.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.index.backup import backups
 from albor_core.store.index.global_share import copy_whole, share
 from albor_core.store.index.indexer import OF_CONTENT, Indexer
+from albor_core.store.upkeep.cut_short import lost_end, only_in
 
 _OF_CONTENT = (*OF_CONTENT, LookupError, TypeError)  # of a whole run: of files and stores too
 _OF_ROWS = (
@@ -141,8 +143,16 @@ def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> 
     """
     why = ""
     try:
-        report.lines += _rebuild_local(run)
-        report.rebuilt.append(run.id)
+        own = local_store(run)
+        if cut := only_in(run, (own, run.own_id)):
+            report.problems.append(f"{run.id}: {cut}: kept as recorded")
+        elif cut := only_in(run, (report.target, run.id)):
+            return cut
+        else:
+            report.lines += _rebuild_local(run)
+            report.rebuilt.append(run.id)
+            if lacks := lost_end(run):
+                report.problems.append(f"{run.id}: {lacks}")
     except InUseError:
         report.in_use.append(run.id)
     except NotFoundError:

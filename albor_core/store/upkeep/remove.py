@@ -22,7 +22,7 @@ from pathlib import Path
 
 from albor_core.andon.channels.kept_sinks import forget_sinks
 from albor_core.run.checkpoints import HALF, entries
-from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
+from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, UsageError
 from albor_core.run.files.media_file import MEDIA
 from albor_core.run.files.whole_file import fsync_dir
 from albor_core.run.liveness import take_lock
@@ -38,7 +38,14 @@ from albor_core.run.rundir import (
     run_at,
 )
 from albor_core.store.file import search
-from albor_core.store.file.connect import as_store_error, exclusive, open_writer, transaction
+from albor_core.store.file.connect import (
+    as_store_error,
+    exclusive,
+    open_reader,
+    open_writer,
+    remove_copy,
+    transaction,
+)
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
 from albor_core.store.spans.collector import forget_collector
@@ -84,13 +91,16 @@ def remove_run(run: RunDir, global_path: Path, *, keep_history: bool = False) ->
     with hold_run(run):
         size = size_of(run.path)
         outside = local_store(run)
+        # asked while it is there: a folder that is gone leads nowhere
+        is_named, is_listed = _is_named(run), not keep_history and is_row_of(run, global_path)
         doomed = doom(run)
         if outside != run.store:
             discard(outside)  # on this host's disk, where the run's is a network mount
         remove_tree(doomed)  # first: on a full disk there is room for the rest only then
-        if not keep_history:
-            forget_rows(run.id, global_path, where=run.path)
-        _forget_pointer(run)
+        if is_listed:
+            forget_rows(run.id, global_path)
+        if is_named:
+            _forget_pointer(run)
     return Removed(run.id, str(run.path), size, keep_history)
 
 
@@ -145,8 +155,28 @@ def _halves(run_id: str, path: str | None) -> Iterator[Path]:
             yield child
 
 
-def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) -> int:
-    """Delete the run from the global store, if it is recorded (`where` given: at that path).
+def is_row_of(run: RunDir, global_path: Path) -> bool:
+    """Whether the global store's row under this id is that of this folder, as far as it can be
+    read: who writes to it next says what is wrong with it.
+    """
+    if not global_path.is_file():
+        return False
+    try:
+        db, copy = open_reader(global_path)
+    except StoreError:
+        return True
+    try:
+        row = db.execute("SELECT path, created FROM runs WHERE run = ?", (run.id,)).fetchone()
+    except sqlite3.Error:
+        return True
+    finally:
+        db.close()
+        remove_copy(copy)
+    return row is not None and (placed(run.id, str(row[0]), row[1], is_ours=True).path == run.path)
+
+
+def forget_rows(run_id: str, global_path: Path) -> int:
+    """Delete the run from the global store, if it is recorded.
 
     Returns the number of runs deleted. Raises TryAgainError, StoreError.
     """
@@ -156,12 +186,8 @@ def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) ->
         db = open_writer(global_path)
         try:
             with transaction(db):
-                row = db.execute(
-                    "SELECT id, path, created FROM runs WHERE run = ?", (run_id,)
-                ).fetchone()
-                if row is None or (
-                    where is not None and placed(run_id, str(row[1]), row[2]).path != where
-                ):
+                row = db.execute("SELECT id FROM runs WHERE run = ?", (run_id,)).fetchone()
+                if row is None:
                     return 0
                 for (table,) in db.execute(
                     "SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"
@@ -342,15 +368,17 @@ def is_old(path: Path, age_s: float) -> bool:
         return False
 
 
+def _is_named(run: RunDir) -> bool:
+    """Whether this home's file under this id leads to this folder, and not to another run's."""
+    known = run_at(run.id, read_json(pointer_of(run.id)))
+    return known is not None and known.path == run.path
+
+
 def _forget_pointer(run: RunDir) -> None:
-    pointer = pointer_of(run.id)
-    entry = read_json(pointer) or {}
-    known = run_at(run.id, entry)  # another run's where neither is its folder
-    if entry.get("path") == str(run.path) or (known is not None and known.path == run.path):
-        pointer.unlink(missing_ok=True)
-        begun_mark(run.id).unlink(missing_ok=True)
-        forget_sinks(run.id)
-        forget_collector(run.id)
+    pointer_of(run.id).unlink(missing_ok=True)
+    begun_mark(run.id).unlink(missing_ok=True)
+    forget_sinks(run.id)
+    forget_collector(run.id)
 
 
 def remove_tree(path: Path) -> None:

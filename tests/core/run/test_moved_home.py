@@ -55,7 +55,9 @@ def test_each_run_of_a_moved_home_is_where_the_home_is(home, inside):
     newer.parent.mkdir()
     new.rename(newer)
     assert _places() == {"one": newer / inside / "one"}
-    assert PlacesNow().of("one", str(old / inside / "one"), 1.0) == str(newer / inside / "one")
+    assert PlacesNow(is_ours=True).of("one", str(old / inside / "one"), 1.0) == str(
+        newer / inside / "one"
+    )
 
 
 def test_a_copied_home_has_its_own_runs_while_the_first_one_is_there(home):
@@ -64,7 +66,9 @@ def test_a_copied_home_has_its_own_runs_while_the_first_one_is_there(home):
     new = home("new")
     shutil.copytree(old, new)
     assert _places() == {"one": new / "runs" / "one"}
-    assert PlacesNow().of("one", str(old / "runs" / "one"), 1.0) == str(new / "runs" / "one")
+    assert PlacesNow(is_ours=True).of("one", str(old / "runs" / "one"), 1.0) == str(
+        new / "runs" / "one"
+    )
     home("old")
     assert _places() == {"one": old / "runs" / "one"}
 
@@ -92,7 +96,7 @@ def test_another_run_of_the_same_id_is_not_taken_for_the_one_that_is_gone(home, 
     pointer_of("one").unlink()
     _made(old / "runs", created=2.0)
     assert _places()["one@far"] == gone.path
-    assert PlacesNow().of("one@far", str(gone.path), 1.0) == str(gone.path)
+    assert PlacesNow(is_ours=True).of("one@far", str(gone.path), 1.0) == str(gone.path)
 
 
 def test_a_run_outside_the_home_stays_where_it_is_and_a_gone_one_is_not_found(home, tmp_path):
@@ -211,7 +215,9 @@ def test_a_copy_on_another_disk_or_of_hard_links_leads_to_its_own_folders(home, 
     assert _places() == {"one": new / "runs" / "one"}
     shutil.rmtree(old)
     assert _places() == {"one": new / "runs" / "one"}
-    assert PlacesNow().of("one", str(old / "runs" / "one"), 1.0) == str(new / "runs" / "one")
+    assert PlacesNow(is_ours=True).of("one", str(old / "runs" / "one"), 1.0) == str(
+        new / "runs" / "one"
+    )
 
 
 def test_the_runs_of_a_home_that_may_only_be_read_are_found(home):
@@ -224,7 +230,9 @@ def test_the_runs_of_a_home_that_may_only_be_read_are_found(home):
         folder.chmod(0o500)
     try:
         assert _places() == {"one": new / "runs" / "one"}
-        assert PlacesNow().of("one", str(old / "runs" / "one"), 1.0) == str(new / "runs" / "one")
+        assert PlacesNow(is_ours=True).of("one", str(old / "runs" / "one"), 1.0) == str(
+            new / "runs" / "one"
+        )
     finally:
         for folder in folders:
             folder.chmod(0o700)

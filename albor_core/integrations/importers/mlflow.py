@@ -214,7 +214,7 @@ def _values(db: sqlite3.Connection, run: str, losses: Losses) -> Iterator[Point]
         try:
             number = math.nan if is_nan else _figure(value)
         except (TypeError, ValueError):  # a column takes any text
-            losses.damaged += 1
+            losses.spoil(str(key), value, step)
             continue
         yield Point(step, _ms(stamp), {key: number})
 
@@ -299,7 +299,7 @@ def _lines(path: Path, key: str, losses: Losses) -> Iterator[Point]:
                 step = int(words[2]) if len(words) > 2 else 0
                 wall = stamp / 1000.0
             except (ValueError, IndexError, OverflowError):
-                losses.damaged += 1
+                losses.spoil(key, line)
                 continue
             yield Point(step, wall, {key: value})
 

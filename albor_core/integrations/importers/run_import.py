@@ -344,6 +344,7 @@ class _Scribe:
         is_back = placed.last is not None and step < placed.last
         before = placed.put(step, value)
         if before is not None:
+            self.points -= 1  # of the two one is kept
             if not is_same(before, value):
                 self._losses.note(REPLACED, example=Example(key, step, before))
         elif is_back:
@@ -383,6 +384,7 @@ class _Scribe:
         self._journal.append("r", to=to, wall=self.wall, mono=self._mono())
         for key, placed in self.last.items():
             count, first = placed.rewind(to)
+            self.points -= count
             if first is not None:
                 self._losses.note(TAKEN_BACK, count, Example(key, *first))
         newest = self.newest

@@ -19,7 +19,6 @@ from albor_core.integrations.importers.tables.places import (
     step_column,
     step_word,
 )
-from albor_core.integrations.importers.tables.run_list import RunList
 from albor_core.integrations.importers.tables.rows import (
     KEYS,
     RUNS,
@@ -28,6 +27,7 @@ from albor_core.integrations.importers.tables.rows import (
     WALLS,
     Row,
 )
+from albor_core.integrations.importers.tables.run_list import RunList
 from albor_core.integrations.importers.trackio import utc
 from albor_core.run.values.lenient import is_number
 

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 
 from albor_core.integrations.importers.tables.rows import RUNS, STEPS, WALLS, Row
 
-_NAMES = frozenset(
-    "name run_name runname display_name displayname id run_id runid run_uuid trial trial_id"
-    " trial_name trial_number experiment_key experiment_name job job_name model model_name".split()
-)
-_OF_RUNS = frozenset(
-    "state status created start_time end_time duration runtime user sweep tags notes hostname"
-    " artifact_uri lifecycle_stage source_type".split()
-)  # what only runs have
+_NAMES = frozenset(("name", "display_name", "displayname", "id", "runname", "runid", "run_uuid",
+    "trial", "trial_id", "trial_name", "trial_number", "experiment_key", "experiment_name", "job",
+    "job_name", "model", "model_name", "run_id", "run_name"))  # fmt: skip
+_OF_RUNS = frozenset(("state", "status", "created", "start_time", "end_time", "duration", "runtime",
+    "user", "sweep", "tags", "notes", "hostname", "artifact_uri", "lifecycle_stage",
+    "source_type"))  # fmt: skip  # what only runs have
 _HISTORY = frozenset((*STEPS, *WALLS, "epoch", "batch", "key", "metric", "tag", "metricname"))
 _MOST = 100_000
 
@@ -56,7 +54,11 @@ class RunList:
 
     @property
     def is_one(self) -> bool:
-        """Whether each row has a name of its own, and either what only runs have or no place."""
+        """Whether each row has a name of its own, and what only runs have or no
+        place in one.
+        """
         if not self._seen:
             return False
-        return bool(self._about) or (self._rows > 1 and not self._has_place)
+        if self._has_place:
+            return len(self._about) > 1
+        return self._rows > 1 or bool(self._about)

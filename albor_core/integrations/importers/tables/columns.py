@@ -10,6 +10,7 @@ from typing import Any
 
 from albor_core.integrations.closing_record import is_closing
 from albor_core.integrations.importers.foreign import Example, Losses, Point, numbers_in
+from albor_core.integrations.importers.tables.listed_runs import ListedRuns
 from albor_core.integrations.importers.tables.notation import Notation
 from albor_core.integrations.importers.tables.places import (
     EPOCH,
@@ -27,7 +28,6 @@ from albor_core.integrations.importers.tables.rows import (
     WALLS,
     Row,
 )
-from albor_core.integrations.importers.tables.run_list import RunList
 from albor_core.integrations.importers.trackio import utc
 from albor_core.run.values.lenient import is_number
 
@@ -65,7 +65,7 @@ class Columns:
     @classmethod
     def of(cls, rows: Iterable[Row], most_runs: int) -> Columns:
         """Read a table once."""
-        columns, is_first, listed = cls(), True, RunList()
+        columns, is_first, listed = cls(), True, ListedRuns()
         for row in rows:
             listed.see(row)
             if columns.split is None:

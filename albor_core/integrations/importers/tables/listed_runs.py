@@ -19,12 +19,12 @@ _MOST = 100_000
 
 
 @dataclass
-class RunList:
+class ListedRuns:
     """Learns from rows, in their order."""
 
     _rows: int = 0
     _has_place: bool = False
-    _about: set[str] = field(default_factory=set)
+    _about: frozenset[str] = frozenset()
     _seen: dict[str, set[str]] = field(default_factory=dict)
     """By column that may name a run: the names so far; a column with one twice is none."""
 

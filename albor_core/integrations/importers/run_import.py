@@ -393,7 +393,9 @@ class _Scribe:
     def _keep(self, medium: ForeignMedium) -> None:
         """A medium as the tracker keeps one: its file first, then its line."""
         if self.media >= _MAX_MEDIA or self._media_bytes >= _MAX_MEDIA_BYTES:
-            self._losses.note(f"{medium.kind} beyond what a run may keep")
+            step = medium.step if isinstance(medium.step, int) else None
+            example = Example(safe_key(medium.key), step)
+            self._losses.note(f"{medium.kind} beyond what a run may keep", example=example)
             return
         content, meta = medium.content, {"format": medium.form, **medium.meta}
         key, caption = safe_key(medium.key), caption_of(medium.caption)

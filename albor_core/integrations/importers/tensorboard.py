@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.integrations.importers.foreign import (
+    Example,
     ForeignMedium,
     ForeignRun,
     Importer,
@@ -256,7 +257,9 @@ def _take_value(
     if None in made or not made:
         media = next((word for at, word in _MEDIA.items() if at in found), "value of no known kind")
         if plugin != "hparams":  # they are parameters
-            losses.note(plugin or media, max(1, made.count(None)))
+            step = at[0] if isinstance(at[0], int) else None
+            example = Example(tag, step)
+            losses.note(plugin or media, max(1, made.count(None)), example)
     return [medium for medium in made if medium is not None]
 
 

@@ -563,6 +563,11 @@ def test_nan_is_read_as_spreadsheets_and_c_spell_it(tmp_path, said):
     assert str(found["a"]) == "[(1, -inf), (2, inf)]"
 
 
+def test_a_heading_of_one_column_may_have_spaces_in_it(tmp_path):
+    (found,) = series(written(tmp_path / "a.csv", "train loss\n2.0\n1.5\n")).values()
+    assert found == {"train loss": [(None, 2.0), (None, 1.5)]}
+
+
 def test_points_of_thousands_before_a_decimal_comma_are_read(tmp_path):
     (found,) = series(written(tmp_path / "a.csv", "step;loss\n1;1.234,5\n2;0,25\n")).values()
     assert found == {"loss": [(1, 1234.5), (2, 0.25)]}
@@ -619,4 +624,4 @@ def test_a_name_that_stands_twice_in_a_record_is_counted(tmp_path, name):
     text = f"[{said}]" if name == "a.json" else f"{said}\n"
     (found,) = series(written(tmp_path / name, text), losses).values()
     assert found == {"loss": [(1, 0.7)]} and losses.unmapped == {"said twice in a record": 1}
-    assert str(losses.examples["said twice in a record"]) == "loss: 0.5"
+    assert str(losses.examples["said twice in a record"]) == "loss at step 1: 0.5"

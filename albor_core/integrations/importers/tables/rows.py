@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ _PRINTED = re.compile(r"\{'\w")
 _AMONG_WORDS = re.compile(r"\{['\"][^{}]*\}")
 _TELLS_PLACE = re.compile(r"(?i)((^|/)(epoch|_?step|global_step|iter|iteration)|(^|[/_])loss)$")
 _MOST_BEFORE = 16 << 20  # characters of a log before its first record
-_DELIMITERS = ",\t;|"
+_DELIMITERS = ",\t;"
 _RULE = re.compile(r"\s*:?-{2,}:?\s*")  # below the heading of a table in Markdown
 _NAN = re.compile(r"[+-]?(nan(\(\w*\))?|1\.?#(ind|qnan|snan|nan)\w*|#num!|#div/0!)", re.I)
 _INF = re.compile(r"[+-]?(1\.?#inf\w*|\u221e)", re.I)
@@ -128,9 +129,10 @@ def loads(said: str, losses: Losses) -> Any:
         row: dict[str, Any] = {}
         for name, value in pairs:
             if name in row:
-                before = row[name]
+                before, step = row[name], dict(pairs).get("step")
                 first = float(before) if is_number(before) else quoted(before)
-                losses.note("said twice in a record", example=Example(quoted(name), None, first))
+                example = Example(quoted(name), step if isinstance(step, int) else None, first)
+                losses.note("said twice in a record", example=example)
             row[name] = value
         return row
 
@@ -145,8 +147,9 @@ def as_row(record: Mapping[str, Any]) -> Row:
 def csv_rows(path: Path, losses: Losses) -> Iterator[Row]:
     """The rows below a heading, which may be written again further down, with other columns."""
     said = lines(path, losses)
-    first = next(said, "")
-    delimiter = _delimiter(first)
+    first, second = next(said, ""), next(said, "")
+    delimiter = _delimiter(first, second)
+    said = chain([second] if second else [], said)
     names = _headings(_cells(first, delimiter), path)
     if names and not any(isinstance(number_of(name), str) for name in names):
         raise DataError(
@@ -178,14 +181,19 @@ def csv_rows(path: Path, losses: Losses) -> Iterator[Row]:
 
 def heading(path: Path) -> list[str]:
     """The column names in the first line of a CSV file."""
-    first = next(lines(path, Losses()), "")
-    return [_heading(name) for name in _cells(first, _delimiter(first))]
+    said = lines(path, Losses())
+    first, second = next(said, ""), next(said, "")
+    return [_heading(name) for name in _cells(first, _delimiter(first, second))]
 
 
-def _delimiter(first: str) -> str:
-    """What stands between the cells of a heading."""
+def _delimiter(first: str, second: str) -> str:
+    """What stands between the cells of a heading: spaces where as many words stand below them."""
     found = max(_DELIMITERS, key=first.count)
-    return found if found in first or len(first.split()) < 2 else " "
+    if found in first:
+        return found
+    if "|" in first:
+        return "|"
+    return " " if 1 < len(first.split()) == len(second.split()) else found
 
 
 def _cells(line: str, delimiter: str) -> list[str]:

@@ -33,6 +33,7 @@ _PRINTED = re.compile(r"\{'\w")
 _AMONG_WORDS = re.compile(r"\{['\"][^{}]*\}")
 _TELLS_PLACE = re.compile(r"(?i)((^|/)(epoch|_?step|global_step|iter|iteration)|(^|[/_])loss)$")
 _MOST_BEFORE = 16 << 20  # characters of a log before its first record
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _DELIMITERS = ",\t;"
 _RULE = re.compile(r"\s*:?-{2,}:?\s*")  # below the heading of a table in Markdown
 _NAN = re.compile(r"[+-]?(nan(\(\w*\))?|1\.?#(ind|qnan|snan|nan)\w*|#num!|#div/0!)", re.I)
@@ -60,14 +61,16 @@ def lines(path: Path, losses: Losses) -> Iterator[str]:
 
 def json_lines(path: Path, losses: Losses) -> Iterator[Row]:
     """The objects of a file that has one on each line, or of a log that has them among others."""
+    is_log = path.suffix.lower() not in _JSON_SUFFIXES
     for number, line in enumerate(lines(path, losses), 1):
-        if not line.strip():
+        if not (said := line.strip()):
             continue
         records = list(records_of(line, losses))
         yield from map(as_row, records)
         if records or line.endswith("\r"):  # the states of a bar, each over the one before
             continue
-        if is_log_line(line) or "{" not in line:
+        begins = said[:1] == "{" if is_log else "{" in said or "}" in said
+        if is_log_line(line) or not begins:
             losses.note("line of text", example=Example(f"line {number}", None, quoted(line)))
         else:
             losses.spoil(f"line {number}", line)
@@ -92,7 +95,7 @@ def has_records(path: Path) -> bool:
     """Whether a text, which begins as any, is a log with records in it."""
     seen = 0
     for line in lines(path, Losses()):
-        if any(records_of(line, Losses())):
+        if "{" in line and any(records_of(line, Losses())):
             return True
         seen += len(line)
         if seen > _MOST_BEFORE:

@@ -7,10 +7,12 @@ right as long as steps do not go back over more than `MOST_UNREAD` of it.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 from albor_core.run.errors import AlborError
 from albor_core.run.rundir import RunDir, open_plain
 from albor_core.run.values.directions import is_background, is_validation
+from albor_core.run.values.lenient import real
 
 MOST_UNREAD = 32 << 20  # bytes of a journal, read in half a second
 
@@ -27,6 +30,12 @@ class Recorded:
     """The newest step of each metric, by its recorded name, of points that count."""
 
     newest: dict[str, int] = field(default_factory=dict)
+    unread: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    """By metric and step what the store did not have yet."""
+    run: RunDir | None = None
+    """Whose store has the others; None where it has none."""
+    stored_to: int = sys.maxsize
+    """The last step of the store that counts."""
 
     @property
     def last_step(self) -> int | None:
@@ -42,6 +51,17 @@ class Recorded:
         """
         theirs = (key for key in self.newest if not is_background(key))
         return all(map(is_validation, keys)) and not all(map(is_validation, theirs))
+
+    def values_at(self, step: int, keys: Iterable[str]) -> dict[str, float]:
+        """What was recorded of `keys` at a step. Reads the store only where one of them goes that
+        far.
+        """
+        asked = [key for key in keys if self.newest.get(key, -1) >= step]
+        found = {key: self.unread[key, step] for key in asked if (key, step) in self.unread}
+        rest = [key for key in asked if key not in found]
+        if rest and self.run is not None and step <= self.stored_to:
+            found |= _stored(self.run, step, rest)
+        return found
 
     def after(self, step: int) -> int:
         """How many metrics have values after `step`."""
@@ -63,6 +83,32 @@ def recorded(run: RunDir) -> Recorded:
         return _with_tail(Recorded(), run, 0, None) if found is None else found
     except sqlite3.DatabaseError:
         return _with_tail(Recorded(), run, 0, None)
+    finally:
+        with suppress(sqlite3.Error):
+            db.close()
+        remove_copy(copy)
+
+
+def _stored(run: RunDir, step: int, keys: Sequence[str]) -> dict[str, float]:
+    """Values of a store at a step; of one that cannot be read, none."""
+    from albor_core.store.file.axis import STEP  # noqa: PLC0415  resume only
+    from albor_core.store.file.connect import open_reader, remove_copy  # noqa: PLC0415
+    from albor_core.store.file.paths import local_store  # noqa: PLC0415
+
+    try:
+        db, copy = open_reader(local_store(run))
+    except (AlborError, OSError):
+        return {}
+    try:
+        rows = db.execute(
+            "SELECT k.name, m.value FROM runs r JOIN keys k ON k.run_id = r.id"
+            " JOIN metrics m ON m.run_id = r.id AND m.key_id = k.key_id AND m.step = ?"
+            " WHERE r.run = ? AND k.axis = ? AND k.name IN (SELECT value FROM json_each(?))",
+            (step, run.own_id, STEP, json.dumps([*keys])),
+        )
+        return {name: math.nan if value is None else value for name, value in rows}
+    except sqlite3.DatabaseError:
+        return {}
     finally:
         with suppress(sqlite3.Error):
             db.close()
@@ -113,6 +159,7 @@ def _with_tail(known: Recorded, run: RunDir, offset: int, points: _Points | None
     """
     counts_to = sys.maxsize
     unread: dict[str, int] = {}
+    values: dict[tuple[str, int], float] = {}
     for record in _newest_first(run, offset):
         step = record.get("to" if record.get("t") == "r" else "step")
         if not isinstance(step, int):
@@ -121,13 +168,15 @@ def _with_tail(known: Recorded, run: RunDir, offset: int, points: _Points | None
             counts_to = min(counts_to, step)
         elif record.get("t") == "m" and step <= counts_to:
             unread.update((key, step) for key in record["v"] if unread.get(key, -1) < step)
+            for key, value in record["v"].items():
+                values.setdefault((key, step), math.nan if value is None else real(value))
     for key, last in known.newest.items():
         left: int | None = last
         if last > counts_to:
             left = None if points is None else points.newest_until(key, counts_to)
         if left is not None:
             unread[key] = max(unread.get(key, -1), left)
-    return Recorded(unread)
+    return Recorded(unread, values, None if points is None else run, counts_to)
 
 
 def _newest_first(run: RunDir, offset: int) -> Iterator[dict[str, Any]]:

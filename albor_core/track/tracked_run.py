@@ -56,6 +56,7 @@ from albor_core.track.run_media import MediaMethods
 
 if TYPE_CHECKING:
     from albor_core.track.console.capture import Recording
+    from albor_core.track.recorded import Recorded
     from albor_core.track.resumed import Past
 
 STATUSES = {"completed": 0, "stopped": 1, "failed": 1}  # and the exit code that exit.json carries
@@ -105,6 +106,8 @@ class Run(MediaMethods):
         self._names = LoggedNames(() if past is None else past.recorded.newest)
         self._refused_said = 0
         self._said: Set[str] = frozenset()  # what the last step has a value of
+        self._again: dict[tuple[str, int], float] = {}  # logged at steps of attempts before
+        self._replaced_said = False
         if past is not None:
             self._live.recall(past.state)
         self._rewinds = attempt.attempt > 1
@@ -161,6 +164,8 @@ class Run(MediaMethods):
             if self._rewinds:
                 self._go_on(step, named)
             self._note_repeats(step, named)
+            if step <= self._kept_to and self._past is not None:
+                self._note_replaced(step, named, self._past.recorded)
             if not self._journal.numbers(step, named):
                 named = tidy(named, self.odd)  # names that were seen before may hold any integer
                 self._journal.metrics(step, named)
@@ -178,6 +183,22 @@ class Run(MediaMethods):
         if not self.repeats_steps and not self._said.isdisjoint(named):
             self.odd.note("step_repeated", step)
         self._said = self._said | named.keys()
+
+    def _note_replaced(self, step: int, named: Mapping[str, Any], before: Recorded) -> None:
+        """What an attempt before logged at a step that is logged again, and nothing takes back."""
+        known = {key: self._again[key, step] for key in named if (key, step) in self._again}
+        known |= before.values_at(step, named.keys() - known.keys())
+        for key, value in known.items():
+            if value == named[key] or (value != value and named[key] != named[key]):
+                continue
+            self.odd.note("step_repeated", key, f"{value:g} at step {step}")
+            if not self._replaced_said:
+                self._replaced_said = True
+                tell(
+                    f"run {self.id}: {key} at step {step:,} was {value:g} and is replaced by"
+                    f" {named[key]:g}; nothing else is taken back"
+                )
+        self._again.update(((key, step), value) for key, value in named.items())
 
     def _go_on(self, step: int, named: Mapping[str, Any]) -> None:
         """The first values of a later attempt: where they say again what was said from `step` on,

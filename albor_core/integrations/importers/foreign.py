@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import sqlite3
 
 _MAX_KINDS = 100
+_MAX_QUOTED = 60
 REPLACED = "replaced"  # another value of its metric came later for its step
 TAKEN_BACK = "taken back"  # by the source, which went on from an earlier step
 NO_STEP = "no step"  # numbered by order
+DAMAGED = "damaged record"
 CALLS, ORDER = "calls of log", "order"  # axes that are no step of the program
 UNTOLD = "the source does not say how it ended"
 _NOT_FINITE = {
@@ -83,16 +85,18 @@ Item = Point | ForeignMedium | Rewind | MetricWord
 
 @dataclass(frozen=True)
 class Example:
-    """The first value of a kind that did not come as it was: whose, where, what. Parts that the
-    source does not tell are None.
+    """The first value of a kind that did not come as it was: whose, where, what, which is a text
+    where it is no number. Parts that the source does not tell are None.
     """
 
     metric: str
     step: int | None = None
-    value: float | None = None
+    value: float | str | None = None
 
     def __str__(self) -> str:
         place = "" if self.step is None else f" at step {self.step}"
+        if isinstance(self.value, str):
+            return f"{self.metric}{place}: {self.value!r}"
         return f"{self.metric}{place}" + ("" if self.value is None else f": {self.value:g}")
 
 
@@ -119,6 +123,14 @@ class Losses:
         self.unmapped[word] += count
         if example is not None:
             self.examples.setdefault(word, example)
+
+    def spoil(self, where: str, said: object = None, step: Any = None) -> None:
+        """Count a record that cannot be read; of the first its place and how it begins are kept."""
+        self.damaged += 1
+        if DAMAGED not in self.examples:
+            at = step if isinstance(step, int) else None
+            value = None if said is None else quoted(said)
+            self.examples[DAMAGED] = Example(printable(where), at, value)
 
 
 @dataclass(frozen=True)
@@ -189,12 +201,25 @@ class Importer:
     """Any program writes such files: in a folder they are taken by their names, if asked for."""
 
 
-def numbers_in(values: Mapping[str, Any], losses: Losses, depth: int = 0) -> dict[str, Any]:
-    """The numbers among JSON values, nested as they were; everything else is counted by kind.
+def quoted(said: object) -> str:
+    """What stands for something that has no place here, in an example: how its text begins."""
+    return printable(str(said)[:_MAX_QUOTED].strip())
+
+
+def numbers_in(
+    values: Mapping[str, Any], losses: Losses, depth: int = 0, *, step: int | None = None
+) -> dict[str, Any]:
+    """The numbers among JSON values, nested as they were; everything else is counted by kind, and
+    the first of a kind named with the step that the values are of.
 
     NaN and Inf may come as the texts that JSON writers use for them.
     """
     found: dict[str, Any] = {}
+
+    def leave(kind: str) -> None:
+        said = "" if kind in losses.examples else quoted(value)
+        losses.note(kind, example=Example(printable(key), step, said))
+
     for key, value in values.items():
         if isinstance(value, bool | int | float):
             found[key] = value
@@ -202,16 +227,16 @@ def numbers_in(values: Mapping[str, Any], losses: Losses, depth: int = 0) -> dic
             if value in _NOT_FINITE:
                 found[key] = _NOT_FINITE[value]
             else:
-                losses.note("text")
+                leave("text")
         elif isinstance(value, Mapping):
             if "_type" in value:
-                losses.note(str(value["_type"]))
+                leave(str(value["_type"]))
             elif depth + 1 < MAX_DEPTH:
-                found[key] = numbers_in(value, losses, depth + 1)
+                found[key] = numbers_in(value, losses, depth + 1, step=step)
             else:
-                losses.note("nested too deep")
+                leave("nested too deep")
         elif value is not None:
-            losses.note("list")
+            leave("list")
     return found
 
 

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 import yaml
 
 from albor_core.integrations.importers.foreign import (
+    Example,
     ForeignMedium,
     ForeignRun,
     Importer,
@@ -33,6 +34,7 @@ from albor_core.integrations.importers.media.kept import inside, picture, table_
 from albor_core.integrations.importers.sqlite_file import columns, may_be_database, opened
 from albor_core.integrations.importers.steps.order import numbered, stepless
 from albor_core.run.values.lenient import is_number
+from albor_core.run.values.metrics import printable
 
 SOURCE = "mlflow"
 _STATUS = {"FINISHED": "completed", "FAILED": "failed", "KILLED": "stopped"}
@@ -163,7 +165,7 @@ def _artifacts(uri: object, beside: Path, losses: Losses) -> Iterator[ForeignMed
         return
     scheme, separator, rest = uri.partition("://")
     if separator and scheme != "file":
-        losses.note("artifacts elsewhere")
+        losses.note("artifacts elsewhere", example=Example(printable(uri[:200])))
         return
     folder = beside / unquote(rest if separator else uri)
     files = _regular(folder) if folder.is_dir() else []
@@ -175,7 +177,7 @@ def _artifacts(uri: object, beside: Path, losses: Losses) -> Iterator[ForeignMed
         if medium is not None:
             yield medium
         elif not path.match(_THUMBNAIL):
-            losses.note("artifact")
+            losses.note("artifact", example=Example(printable(name)))
 
 
 def _medium(name: str, content: bytes) -> ForeignMedium | None:
@@ -214,7 +216,7 @@ def _values(db: sqlite3.Connection, run: str, losses: Losses) -> Iterator[Point]
         try:
             number = math.nan if is_nan else _figure(value)
         except (TypeError, ValueError):  # a column takes any text
-            losses.damaged += 1
+            losses.spoil(str(key), value, step)
             continue
         yield Point(step, _ms(stamp), {key: number})
 
@@ -299,7 +301,7 @@ def _lines(path: Path, key: str, losses: Losses) -> Iterator[Point]:
                 step = int(words[2]) if len(words) > 2 else 0
                 wall = stamp / 1000.0
             except (ValueError, IndexError, OverflowError):
-                losses.damaged += 1
+                losses.spoil(key, line)
                 continue
             yield Point(step, wall, {key: value})
 

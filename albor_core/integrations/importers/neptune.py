@@ -126,7 +126,7 @@ def _items(
                 continue
             value, stamp, key = row["float_value"], row["timestamp"], row["attribute_path"]
             if value is None or not isinstance(key, str):
-                losses.damaged += 1
+                losses.spoil(str(key), value, row["step"])
                 continue
             step = row["step"]
             wall = stamp.timestamp() if isinstance(stamp, datetime) else None

@@ -358,6 +358,7 @@ class _Scribe:
         is_back = placed.last is not None and step < placed.last
         before = placed.put(step, value)
         if before is not None:
+            self.points -= 1  # of the two one is kept
             if not is_same(before, value):
                 self._losses.note(REPLACED, example=Example(key, step, before))
         elif is_back:
@@ -398,6 +399,7 @@ class _Scribe:
         self._journal.append("r", to=to, wall=self.wall, mono=self._mono())
         for key, placed in self.last.items():
             count, first = placed.rewind(to)
+            self.points -= count
             if first is not None:
                 self._losses.note(TAKEN_BACK, count, Example(key, *first))
         newest = self.newest
@@ -406,7 +408,9 @@ class _Scribe:
     def _keep(self, medium: ForeignMedium) -> None:
         """A medium as the tracker keeps one: its file first, then its line."""
         if self.media >= _MAX_MEDIA or self._media_bytes >= _MAX_MEDIA_BYTES:
-            self._losses.note(f"{medium.kind} beyond what a run may keep")
+            step = medium.step if isinstance(medium.step, int) else None
+            example = Example(safe_key(medium.key), step)
+            self._losses.note(f"{medium.kind} beyond what a run may keep", example=example)
             return
         content, meta = medium.content, {"format": medium.form, **medium.meta}
         key, caption = safe_key(medium.key), caption_of(medium.caption)

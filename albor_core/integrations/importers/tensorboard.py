@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.integrations.importers.foreign import (
+    Example,
     ForeignMedium,
     ForeignRun,
     Importer,
@@ -143,7 +144,7 @@ def records(path: Path, losses: Losses) -> Iterator[bytes]:
         while len(head := file.read(12)) == 12:
             length = int.from_bytes(head[:8], "little")
             if not is_event_file(head):
-                losses.damaged += 1
+                losses.spoil(f"byte {file.tell() - 12:,} of {path.name}")
                 losses.note("bytes after a damaged length", size - file.tell() + 12)
                 return
             if length > MAX_RECORD_BYTES:
@@ -154,7 +155,7 @@ def records(path: Path, losses: Losses) -> Iterator[bytes]:
             if len(crc) < 4:
                 break
             if length <= _CHECKED_BYTES and _masked(payload) != int.from_bytes(crc, "little"):
-                losses.damaged += 1
+                losses.spoil(f"a record that ends at byte {file.tell():,} of {path.name}")
                 continue
             yield payload
         else:
@@ -193,7 +194,7 @@ def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Item]:
             wall, step, parts = _event(payload)
             values, media, starts = _parts(parts, (step, wall or None), plugins, losses)
         except ProtobufError:
-            losses.damaged += 1
+            losses.spoil("an event", payload)
             continue
         if starts and waiting is not None:
             yield waiting
@@ -256,7 +257,9 @@ def _take_value(
     if None in made or not made:
         media = next((word for at, word in _MEDIA.items() if at in found), "value of no known kind")
         if plugin != "hparams":  # they are parameters
-            losses.note(plugin or media, max(1, made.count(None)))
+            step = at[0] if isinstance(at[0], int) else None
+            example = Example(tag, step)
+            losses.note(plugin or media, max(1, made.count(None)), example)
     return [medium for medium in made if medium is not None]
 
 

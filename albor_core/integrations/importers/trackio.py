@@ -99,10 +99,10 @@ def _logged(
         if isinstance(values, dict):
             values, media = parted(values)
             at = step, utc(stamp)
-            yield Point(*at, numbers_in(values, losses))
+            yield Point(*at, numbers_in(values, losses, step=step))
             yield from typed(at, media, path.parent / "media", losses)
         else:
-            losses.damaged += 1
+            losses.spoil("metrics", said, step)
 
 
 def utc(said: Any) -> float | None:

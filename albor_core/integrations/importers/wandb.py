@@ -156,7 +156,8 @@ def records(path: Path, losses: Losses) -> Iterator[bytes]:
     parts: list[bytes] = []
     for kind, data in _chunks(path, losses):
         if kind in (_FULL, _FIRST):
-            losses.damaged += bool(parts)  # a record that was never finished
+            if parts:  # a record that was never finished
+                losses.spoil(f"a record without its end in {path.name}")
             parts = []
         elif not parts:
             continue  # the rest of a record whose beginning is damaged
@@ -194,10 +195,10 @@ def _chunks_of(page: bytes, at: int, losses: Losses) -> Iterator[tuple[int, byte
             if len(page) < BLOCK_BYTES and at > len(page):
                 losses.note("torn record at the end of a file")
             else:
-                losses.damaged += 1
+                losses.spoil("a block of the log")
             return  # only the next block is sure to begin with a chunk
         if zlib.crc32(page[start:at], zlib.crc32(bytes((kind,)))) != crc:
-            losses.damaged += 1
+            losses.spoil("a record of the log", page[start:at])
             continue
         yield kind, page[start:at]
 
@@ -301,7 +302,7 @@ def _items(files: tuple[Path, ...], run: str, losses: Losses) -> Iterator[Item]:
                     elif number in _UNMAPPED:
                         losses.note(_UNMAPPED[number])
             except ProtobufError:
-                losses.damaged += 1
+                losses.spoil(f"a record of {path.name}", record)
     own = {
         key: value for key, value in summary.items() if key not in keys and not key.startswith("_")
     }
@@ -371,7 +372,7 @@ class _Places:
         wall = float(wall) if isinstance(wall, int | float) else None
         step = row.get("_step")
         row, media = parted({key: value for key, value in row.items() if key[:1] != "_"})
-        numbers = numbers_in(row, self._losses)
+        numbers = numbers_in(row, self._losses, step=step if isinstance(step, int) else None)
         if isinstance(step, int) and self.add:
             step += self.add
         self.last = (step, wall)

@@ -41,12 +41,15 @@ class StepsByTime:
         begun: Sequence[float] = (),
         lost: Sequence[tuple[int, float, float]] = (),
         fine: Fine | None = None,
+        stride: float | None = None,
     ) -> None:
         """`knots` in order of steps; `begun` are the times when attempts began, `lost` what rewinds
         took back: the first step, when it was logged and when the last one was. `fine` gives the
-        points of a stretch [first, end) between two knots.
+        points of a stretch [first, end) between two knots; `stride` is how far steps are apart.
         """
         self._steps, self._walls = _ascending(knots)
+        apart = self._steps[1] - self._steps[0] if len(self._steps) > 1 else 1.0
+        self._stride = apart if stride is None else stride
         self._created, self._fine = created, fine
         self._begun = sorted(begun)
         self._stretches: dict[int, tuple[list[float], list[float]]] = {}
@@ -64,13 +67,16 @@ class StepsByTime:
         if row is None or created is None:
             return None
         key_id, base, count, first, last = row
+        stride = (last - first) / (count - 1) if count > 1 else 1.0
         preview = db.execute(
             "SELECT data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = 0",
             (run_id, key_id),
         ).fetchone()
         if preview is not None:
             inner = [(one.start, one.minimum) for one in unpack_preview(preview[0])]
-            return cls(_between(inner, (first, first_wall), (last, last_wall)), created)
+            return cls(
+                _between(inner, (first, first_wall), (last, last_wall)), created, stride=stride
+            )
         zoom = Zoom(db, run_id, key_id, max(base, 1))
         buckets = _coarse(zoom, first, last, count)
         return cls(
@@ -85,6 +91,7 @@ class StepsByTime:
             ],
             lost=_taken_back(db, run_id, key_id),
             fine=None if all(one.points == 1 for one in buckets) else zoom.points,
+            stride=stride,
         )
 
     def at(self, second: float) -> float | None:
@@ -113,8 +120,9 @@ class StepsByTime:
         steps, walls = self._steps, self._walls
         i = bisect_right(walls, wall) - 1
         if i < 0:
-            before = steps[1] - steps[0] if len(steps) > 1 else 1.0
-            return self._within((max(0.0, steps[0] - before), self._created), 0, wall)
+            if steps[0] > self._stride:
+                return steps[0]  # it did not begin at 0, and nobody knows where
+            return self._within((0.0, self._created), 0, wall)
         if self._fine is not None:
             fine_steps, fine_walls = self._stretch(i)
             if (j := bisect_right(fine_walls, wall) - 1) + 1 < len(fine_steps):

@@ -427,3 +427,200 @@ def test_times_that_swanlab_puts_beside_each_metric_are_the_times_of_its_values(
 def test_the_step_stands_in_the_column_that_a_peer_has_for_it(tmp_path, text, metric):
     (found,) = series(written(tmp_path / "a.csv", text)).values()
     assert found[metric] == [(64, 2.5), (128, 2.0)]
+
+
+PRINTED = ["{'loss': 1.0, 'epoch': 0.1}", "{'loss': 0.5, 'epoch': 0.2}"]
+BAR = "  0%|          | 0/100 [00:00<?, ?it/s]\r  1%|1         | 1/100 [00:00<00:09, 10.1it/s]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hello\n{}\n{}\n",
+        "hello, world\n\n{}\nSaving model checkpoint to out, in parts\n{}\ndone\n",
+        BAR + "\r" + " " * 40 + "\r{}\n\r" + BAR + "\n{}\n",
+        BAR + "{}\n" + BAR + "{}" + BAR + "\n",
+        "INFO:trainer:{}\n[rank0]: {}\n",
+        "x" * 5000 + "\nstep,loss\n{}\n{}\n",
+        "{}\n" + "a warning;of; several;words\n" * 9 + "{}\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["p.log", "p.txt", "slurm-1.out", "log"])
+def test_a_log_is_read_whatever_lines_and_bars_stand_around_its_records(tmp_path, text, name):
+    for records in (PRINTED, [line.replace("'", '"') for line in PRINTED]):
+        found, losses = log_of(tmp_path, [text.format(*records)], name)
+        assert found["loss"] == [(None, 1.0), (None, 0.5)]
+        assert found["epoch"] == [(None, 0.1), (None, 0.2)]
+        assert losses.damaged == 0 and set(losses.unmapped) <= {"line of text"}
+
+
+def test_a_configuration_among_the_words_of_a_log_is_no_record(tmp_path):
+    said = ["Args: {'lr': 0.1, 'epochs': 3, 'loss': 'mse'}", *PRINTED]
+    found, losses = log_of(tmp_path, said, "p.log")
+    assert set(found) == {"loss", "epoch"} and len(found["loss"]) == 2
+    assert losses.damaged == 0 and losses.unmapped == {"line of text": 1}
+    assert str(losses.examples["line of text"]).startswith('line 1: "Args:')
+
+
+def refusal(path):
+    """What is said of a file, once nothing was made of it."""
+    done = CliRunner().invoke(cli, ["runs", "import", str(path)])
+    assert isinstance(done.exception, DataError)
+    return done.exception.message
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "step,a,b,c\n1,2,3,4,5\n2,3,4,5,6\n",
+            "none of its 2 rows can be read (first line 2: '5 cells",
+        ),
+        ("step,loss\n1,n/a\n2,n/a\n", "no number in its 2 rows but for steps and times"),
+        ("10,2.0\n20,1.5\n", "its first line has numbers alone"),
+        ("step,loss\n", "no row below its heading"),
+    ],
+)
+def test_a_table_without_a_value_is_refused_by_what_is_true_of_it(tmp_path, text, why):
+    path = written(tmp_path / "a.csv", text)
+    assert why in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step|loss\n10|2.0\n20|1.5\n",
+        "| step | loss |\n|------|:----:|\n| 10 | 2.0 |\n| 20 | 1.5 |\n",
+        "step   loss\n  10   2.0\n  20   1.5\n",
+        "step,loss\n10,2.0,\n20,1.5,\n",
+    ],
+)
+def test_columns_may_stand_between_bars_or_spaces_or_before_a_last_comma(tmp_path, text):
+    losses = Losses()
+    (found,) = series(written(tmp_path / "a.csv", text), losses).values()
+    assert found == {"loss": [(10, 2.0), (20, 1.5)]}
+    assert (losses.damaged, losses.unmapped) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("head", "kept"),
+    [
+        ("step,global_step,loss", {"global_step", "loss"}),
+        ("step,global_step,iter,epoch,loss", {"global_step", "iter", "epoch", "loss"}),
+        ("iteration,num_updates,loss", {"num_updates", "loss"}),
+        ("timestamp,time,loss", {"time", "loss"}),
+    ],
+)
+def test_columns_beside_the_one_of_the_step_are_metrics(tmp_path, head, kept):
+    count = head.count(",")
+    start = 1767225600 if head.startswith("timestamp") else 10
+    rows = [",".join([str(start + i), *(str(i + j / 10) for j in range(count))]) for i in (0, 1)]
+    losses = Losses()
+    text = "\n".join([head, *rows, ""])
+    (found,) = series(written(tmp_path / "a.csv", text), losses).values()
+    assert set(found) == kept and losses.unmapped == {}
+
+
+def test_numbers_that_are_no_metric_beside_others_are_counted_and_named(tmp_path):
+    text = "step,_step,loss\n10,0,2.0\n20,1,1.5\n"
+    losses = Losses()
+    (found,) = series(written(tmp_path / "a.csv", text), losses).values()
+    assert set(found) == {"loss"} and losses.unmapped == {"beside another column": 2}
+    assert str(losses.examples["beside another column"]) == "_step at step 10: 0"
+    _, losses = log_of(tmp_path, [{"metric": "loss", "value": 2.0, "step": 1, "offset": 7}])
+    assert str(losses.examples["beside another column"]) == "offset at step 1: 7"
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "named"),
+    [
+        ({"acc": "0,25 or so"}, "text", "acc at step 3: '0,25 or so'"),
+        ({"acc": [1, 2]}, "list", "acc at step 3: '[1, 2]'"),
+        ({"acc": {"_type": "image-file"}}, "image-file", "acc at step 3: \"{'_type'"),
+    ],
+)
+def test_what_is_dropped_is_named_with_its_step_and_what_it_was(tmp_path, row, kind, named):
+    _, losses = log_of(tmp_path, [{"step": 3, "loss": 1.0, **row}])
+    assert losses.unmapped == {kind: 1} and str(losses.examples[kind]).startswith(named)
+
+
+def test_the_first_record_that_is_damaged_is_named(tmp_path):
+    _, losses = log_of(tmp_path, [{"step": 3, "loss": 1.0}, '{"step": 4, "lo', '{"st'])
+    assert losses.damaged == 2
+    assert str(losses.examples["damaged record"]) == 'line 2: \'{"step": 4, "lo\''
+    losses = Losses()
+    series(written(tmp_path / "a.csv", "step,loss\n1,2\n2,3,4\n"), losses)
+    assert str(losses.examples["damaged record"]) == "line 3: '3 cells under 2 headings: 2,3,4'"
+
+
+@pytest.mark.parametrize("said", ["#NUM!", "-1.#IND", "nan(ind)", "-nan(ind)", "1.#QNAN", "-nan"])
+def test_nan_is_read_as_spreadsheets_and_c_spell_it(tmp_path, said):
+    losses = Losses()
+    (found,) = series(written(tmp_path / "a.csv", f"step,loss\n1,2\n2,{said}\n"), losses).values()
+    assert str(found["loss"]) == "[(1, 2), (2, nan)]" and losses.unmapped == {}
+    found, _ = log_of(tmp_path, [{"step": 1, "a": "-1.#INF"}, {"step": 2, "a": "1.#INF"}])
+    assert str(found["a"]) == "[(1, -inf), (2, inf)]"
+
+
+def test_a_heading_of_one_column_may_have_spaces_in_it(tmp_path):
+    (found,) = series(written(tmp_path / "a.csv", "train loss\n2.0\n1.5\n")).values()
+    assert found == {"train loss": [(None, 2.0), (None, 1.5)]}
+
+
+def test_points_of_thousands_before_a_decimal_comma_are_read(tmp_path):
+    (found,) = series(written(tmp_path / "a.csv", "step;loss\n1;1.234,5\n2;0,25\n")).values()
+    assert found == {"loss": [(1, 1234.5), (2, 0.25)]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Name,State,loss,val_acc\nsunny-1,finished,0.5,0.8\nrainy-2,crashed,NaN,0.2\n",
+        "Name,State,Created,_step,loss\nsunny-1,finished,2026-01-01,100,0.5\n",
+        "Start Time,Duration,Run ID,Name,loss\n2026-01-01,3s,ab,x,0.5\n2026-01-02,3s,ac,y,0.4\n",
+        "trial_id,loss\na1,0.5\na2,0.25\n",
+    ],
+)
+def test_a_list_of_runs_is_no_curve(tmp_path, text):
+    message = refusal(written(tmp_path / "a.csv", text))
+    assert "a list of runs with a row for each" in message and "export the history" in message
+
+
+def test_a_history_with_names_in_it_is_one(tmp_path):
+    (found,) = series(written(tmp_path / "a.csv", "step,name,loss\n1,a,2\n2,b,1\n")).values()
+    assert found == {"loss": [(1, 2), (2, 1)]}
+
+
+def test_a_run_of_a_chart_is_told_of_its_own_bounds_alone(tmp_path):
+    head = ",".join(["Step", *(f"{r} - loss{end}" for r in "ab" for end in ("", "__MIN", "__MAX"))])
+    path = written(tmp_path / "a.csv", f"{head}\n0,3,1,3,4,4,4\n10,2,2,2,5,5,6\n")
+    told = {}
+    for run in find(path).runs():
+        losses = Losses()
+        list(run.items(losses))
+        told[run.name] = (dict(losses.unmapped), str(losses.examples["bound of a chart"]))
+    assert told == {
+        "a": ({"bound of a chart": 1}, "a - loss__MIN at step 0: 1"),
+        "b": ({"bound of a chart": 1}, "b - loss__MAX at step 10: 6"),
+    }
+
+
+def test_points_are_those_that_are_kept_and_a_heading_says_what_stands_below_it(tmp_path):
+    steps = [*range(40), *range(11)]
+    text = "step,loss\n" + "".join(f"{s},{i}\n" for i, s in enumerate(steps))
+    path = written(tmp_path / "a.csv", text)
+    done = CliRunner().invoke(cli, ["runs", "import", "--json", str(path)])
+    (run,) = json.loads(done.stdout)["runs"]
+    assert run["points"] == 40 and run["unmapped"] == {"replaced": 11}
+    done = CliRunner().invoke(cli, ["runs", "import", str(path)])
+    assert "left out or changed" in done.output
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_name_that_stands_twice_in_a_record_is_counted(tmp_path, name):
+    said = '{"step": 1, "loss": 0.5, "loss": 0.7}'
+    losses = Losses()
+    text = f"[{said}]" if name == "a.json" else f"{said}\n"
+    (found,) = series(written(tmp_path / name, text), losses).values()
+    assert found == {"loss": [(1, 0.7)]} and losses.unmapped == {"said twice in a record": 1}
+    assert str(losses.examples["said twice in a record"]) == "loss at step 1: 0.5"

@@ -242,3 +242,12 @@ def test_an_alert_is_open_until_it_is_over_or_seen_and_again_when_it_fires_again
             "open@1.3",
         ]
         assert reader.run(run.id).alerts_open == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "first"), [((1000, 1010, 1020), 1000), ((7,), 7), ((10, 20, 30), 0), ((1, 2), 0)]
+)
+def test_nothing_of_the_machine_stands_before_where_a_run_may_have_begun(steps, first):
+    clock = step_clock.StepsByTime([(step, 200.0 + i * 60) for i, step in enumerate(steps)], 100.0)
+    assert [clock.at(second) for second in (0.0, 100.0)] == [first, steps[0]]
+    assert first <= clock.at(50.0) <= steps[0]

@@ -111,6 +111,53 @@ def test_a_validation_figure_logged_later_takes_no_training_back():
     assert found["val/loss"] == [(10, 0.041), (20, 2.0)]
 
 
+def last_odd(run):
+    drain_index(run.dir)
+    with Reader(run.dir.store) as reader:
+        return [event.data for event in reader.events(run.id, names=("track.odd",))]
+
+
+@pytest.mark.parametrize("is_indexed", [True, False], ids=["indexed", "in the journal alone"])
+def test_a_value_that_a_later_attempt_replaces_is_counted_and_told_once(
+    monkeypatch, capsys, is_indexed
+):
+    with track.start("sr", id="sr", console=False) as run:
+        for step in range(10, 101, 10):
+            run.log({"loss": 1.0, "val/loss": step / 100 if step != 70 else float("nan")}, step)
+    if is_indexed:
+        drain_index(run.dir)
+    else:
+        run.dir.store.unlink(missing_ok=True)
+    capsys.readouterr()
+    with track.start(id="sr", resume="must", console=False) as run:
+        run.log({"val/loss": 0.5}, 50)  # the same: nothing is lost
+        run.log({"val/loss": 0.75}, 55)  # new
+        run.log({"val/loss": float("nan")}, 70)
+        assert "replaced" not in capsys.readouterr().err
+        run.log({"val/loss": 0.25, "val/acc": 1.0}, 50)
+        run.log({"val/loss": 0.125}, 50)  # and again
+        run.log({"val/loss": 0.5}, 100)  # the last step
+    said = capsys.readouterr().err
+    assert said.count("replaced") == 1
+    assert "run sr: val/loss at step 50 was 0.5 and is replaced by 0.25" in said
+    told = last_odd(run)[-1]
+    assert told["counts"] == {"step_repeated": 3}
+    assert told["examples"] == {"step_repeated": "val/loss = 0.5 at step 50"}
+    found = dict(series(run)["val/loss"])
+    assert (found[50], found[100]) == (0.125, 0.5) and len(series(run)["train/loss"]) == 10
+
+
+def test_a_metric_of_training_that_is_replaced_after_another_went_on_is_told(capsys):
+    with track.start("sr", id="sr2", console=False) as run:
+        for step in range(1, 21):
+            run.log({"loss": 1.0}, step=step)
+    with track.start(id="sr2", resume="must", console=False) as run:
+        run.log({"accuracy": 0.5}, step=20)
+        run.log({"loss": 2.0}, step=10)
+    assert "train/loss at step 10 was 1 and is replaced by 2" in capsys.readouterr().err
+    assert last_odd(run)[-1]["counts"] == {"step_repeated": 1}
+
+
 def test_training_that_begins_again_says_what_goes_and_how_to_read_it(capsys):
     with track.start("again", id="again-1", console=False) as run:
         for step in range(1, 21):

@@ -141,7 +141,7 @@ def _show(arrivals: list[ImportResult]) -> None:
         "points",
         "last step",
         "media",
-        "left out",
+        "left out or changed",
     )
     cells = [
         (
@@ -161,7 +161,8 @@ def _show(arrivals: list[ImportResult]) -> None:
     for arrival in arrivals:
         if arrival.examples:
             first = (f"{kind} {clean(str(one))}" for kind, one in arrival.examples.items())
-            print_note(f"left out of {clean(arrival.name)}, the first of each: {'; '.join(first)}")
+            said = f"left out of {clean(arrival.name)} or changed, the first of each"
+            print_note(f"{said}: {'; '.join(first)}")
 
 
 def _left_out(arrival: ImportResult) -> str:

@@ -14,11 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from albor_core.integrations.importers.foreign import ForeignMedium, Losses, not_finite
+from albor_core.integrations.importers.foreign import (
+    Example,
+    ForeignMedium,
+    Losses,
+    not_finite,
+)
 from albor_core.run.files.media_format import picture_format, sound_format
 from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import is_number, strict_json
-from albor_core.run.values.metrics import MAX_DEPTH
+from albor_core.run.values.metrics import MAX_DEPTH, printable
 
 MAX_BYTES = 64 << 20
 _MAX_TABLE_BYTES = 16 << 20
@@ -128,7 +133,8 @@ def typed(
         kind = "text" if isinstance(value, str) else str(value["_type"])
         for medium in made:
             if medium is None:
-                losses.note(kind)
+                step = at[0] if isinstance(at[0], int) else None
+                losses.note(kind, example=Example(printable(key), step))
             else:
                 yield medium
 

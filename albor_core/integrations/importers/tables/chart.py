@@ -24,8 +24,10 @@ def is_chart(names: list[str]) -> bool:
     return bool(rest) and all(" - " in name for name in rest) and (is_marked or names[0] in _STEPS)
 
 
-def chart_rows(rows: Iterable[Row], losses: Losses) -> Iterator[Row]:
-    """A row for each run of each row; a bound that differs from its value is counted."""
+def chart_rows(rows: Iterable[Row], losses: Losses, asked: str | None = None) -> Iterator[Row]:
+    """A row for each run of each row; a bound of run `asked` that differs from its value is
+    counted.
+    """
     for row in rows:
         (axis, at), *columns = row.items()
         runs: dict[str, dict[str, object]] = {}
@@ -35,7 +37,7 @@ def chart_rows(rows: Iterable[Row], losses: Losses) -> Iterator[Row]:
                 continue
             if _BOUND.search(metric):
                 middle = row.get(_BOUND.sub("", name))
-                if value != middle and is_number(value):
+                if run == asked and value != middle and is_number(value):
                     example = Example(name, at if isinstance(at, int) else None, float(value))
                     losses.note("bound of a chart", example=example)
                 continue

@@ -10,18 +10,20 @@ from typing import Any
 
 from albor_core.integrations.closing_record import is_closing
 from albor_core.integrations.importers.foreign import Example, Losses, Point, numbers_in
+from albor_core.integrations.importers.tables.listed_runs import ListedRuns
 from albor_core.integrations.importers.tables.notation import Notation
 from albor_core.integrations.importers.tables.places import (
+    EPOCH,
     LearnedPlaces,
     RowPlace,
     RowPlaces,
+    step_column,
     step_word,
 )
 from albor_core.integrations.importers.tables.rows import (
     KEYS,
     RUNS,
     SPLITS,
-    STEPS,
     VALUES,
     WALLS,
     Row,
@@ -57,12 +59,15 @@ class Columns:
     notation: Notation = field(default_factory=Notation)
     places: dict[str | None, LearnedPlaces] = field(default_factory=dict)
     """Of each run."""
+    is_list_of_runs: bool = False
+    """Each row is a run, as a page of runs is downloaded, and no step of one."""
 
     @classmethod
     def of(cls, rows: Iterable[Row], most_runs: int) -> Columns:
         """Read a table once."""
-        columns, is_first = cls(), True
+        columns, is_first, listed = cls(), True, ListedRuns()
         for row in rows:
+            listed.see(row)
             if columns.split is None:
                 columns.split = _split_of(row)
             if is_first:
@@ -75,6 +80,7 @@ class Columns:
                 if keys := _metrics(read):
                     places = columns.places.setdefault(name, LearnedPlaces())
                     places.see(read, columns.part(row), keys)
+        columns.is_list_of_runs = listed.is_one
         return columns
 
     def _see(self, row: Row) -> None:
@@ -107,6 +113,25 @@ class Columns:
             found["step"] = row[axis]
         return found
 
+    def place_columns(self, row: Row) -> set[str | None]:
+        """Those of a row that say where it lies. W&B counts its calls beside the step of the
+        program.
+        """
+        axis = next(iter(self.axes), None)
+        again = axis if axis == "global_step" and row.get("step") == row.get(axis) else None
+        calls = "_step" if step_column(row) != "_step" else None
+        used = {step_column(row), again, calls, _time_column(row)}
+        return used | set(_times_beside(row))
+
+    def unread(self, row: Row, place: RowPlace) -> list[str]:
+        """Columns of numbers that are no metric beside those that a row is read by."""
+        if (one := _only_value(row)) is None:
+            calls = row.get("_step") if step_column(row) != "_step" else None
+            return ["_step"] if is_number(calls) and calls != place.step else []
+        used = self.place_columns(row) | {*RUNS, "experiment", _value_column(row), self.split}
+        used.add(EPOCH if place.axis == EPOCH or one[0] == EPOCH else None)
+        return [name for name, value in row.items() if name not in used and is_number(value)]
+
     def part(self, row: Row) -> str:
         """What a row is of: train, val, test, another word, or "" where it does not say."""
         said = row.get(self.split) if self.split is not None else None
@@ -125,10 +150,12 @@ class RowReader:
         """A row as values of one step."""
         told: list[tuple[str, str, float]] = []
         row, part = self._columns.numbers(row, told), self._columns.part(row)
-        place, wall = self._places.of(row, part), _wall(_first(row, (*WALLS, *_times_beside(row))))
-        values = self._values(row, part, wall, place)
-        numbers = numbers_in(values, losses)
+        place, wall = self._places.of(row, part), _wall(row.get(_time_column(row) or ""))
         step = place.step if isinstance(place.step, int) else None
+        values = self._values(row, part, place)
+        numbers = numbers_in(values, losses, step=step)
+        for name in self._columns.unread(row, place):
+            losses.note("beside another column", example=Example(name, step, float(row[name])))
         for kind, name, number in told:
             metric = next(iter(values), name) if name in VALUES and name not in values else name
             losses.note(kind, example=Example(metric, step, number))
@@ -138,11 +165,11 @@ class RowReader:
             losses.note("renumbered", len(numbers), Example(key, step, first))
         return Point(place.step, wall, numbers, place.axis)
 
-    def _values(self, row: Row, part: str, wall: float | None, place: RowPlace) -> dict[str, Any]:
+    def _values(self, row: Row, part: str, place: RowPlace) -> dict[str, Any]:
         if (one := _only_value(row)) is not None:
             return {_named(one[0], part): one[1]}
-        used = {*STEPS, *RUNS, "experiment", self._columns.split if part else None}
-        used.update((*WALLS, *_times_beside(row)) if wall is not None else ())
+        used = {*self._columns.place_columns(row), *RUNS, "experiment"}
+        used.add(self._columns.split if part else None)
         values = {k: v for k, v in row.items() if k not in used}
         is_ours = place.is_closing or is_closing(values)
         if is_ours or _is_last_word(row):  # means over the run, no point of its curves
@@ -163,6 +190,16 @@ def _times_beside(row: Row) -> tuple[str, ...]:
     return tuple(name for name in row if name.endswith(_TIME) and name.removesuffix(_TIME) in row)
 
 
+def _time_column(row: Row) -> str | None:
+    """The column that a row says its time in."""
+    names = (*WALLS, *_times_beside(row))
+    return next((name for name in names if _wall(row.get(name)) is not None), None)
+
+
+def _value_column(row: Row) -> str | None:
+    return next((name for name in VALUES if row.get(name) is not None), None)
+
+
 def _only_value(row: Row) -> tuple[str, Any] | None:
     """The metric and value of a row that has one of each; None for other rows."""
     key = _first(row, KEYS)
@@ -174,7 +211,7 @@ def _metrics(row: Row) -> list[str]:
     """The columns of a row that have numbers, but for its place."""
     if (one := _only_value(row)) is not None:
         row = dict([one])
-    places = (*STEPS, *WALLS) if _wall(_first(row, WALLS)) is not None else STEPS
+    places = (step_column(row), _time_column(row), "_step")
     numbers = numbers_in(row, Losses())
     return [name for name, number in numbers.items() if number != {} and name not in places]
 

@@ -4,14 +4,13 @@ as Keras' `history` has them. A file called `.json` with an object on each line 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from albor_core.integrations.importers.foreign import Losses
-from albor_core.integrations.importers.tables.rows import Row, as_row, json_lines
+from albor_core.integrations.importers.tables.rows import Row, as_row, json_lines, loads
 from albor_core.run.errors import DataError
 
 _MAX_BYTES = 256 << 20
@@ -24,15 +23,15 @@ def document_rows(path: Path, losses: Losses) -> Iterator[Row]:
     if path.stat().st_size > _MAX_BYTES:
         raise DataError(f"{path}: a JSON document over 256 MiB", hint="write it as JSON lines")
     try:
-        said = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
+        said = loads(path.read_text(encoding="utf-8-sig", errors="replace"), losses)
     except (ValueError, RecursionError):
         yield from json_lines(path, losses)
         return
-    for record in _records(said, path):
+    for number, record in enumerate(_records(said, path), 1):
         if isinstance(record, dict):
             yield as_row(record)
         else:
-            losses.damaged += 1
+            losses.spoil(f"record {number}", record)
 
 
 def run_name(path: Path) -> str:

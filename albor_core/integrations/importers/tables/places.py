@@ -186,10 +186,14 @@ def step_word(row: Row, *, has_batches: bool = True) -> Any:
     """What a row has in the first column of steps that it fills; of an epoch, with `has_batches`,
     also of batches.
     """
-    for name in (*STEPS, *_BATCHES) if EPOCH in row and has_batches else STEPS:
-        if (said := row.get(name)) is not None:
-            return said
-    return None
+    name = step_column(row, has_batches=has_batches)
+    return None if name is None else row[name]
+
+
+def step_column(row: Row, *, has_batches: bool = False) -> str | None:
+    """The column that a row says its step in."""
+    names = (*STEPS, *_BATCHES) if EPOCH in row and has_batches else STEPS
+    return next((name for name in names if row.get(name) is not None), None)
 
 
 def whole(said: Any) -> Any:

@@ -12,18 +12,20 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from albor_core.integrations.importers.foreign import ForeignRun, Importer, Item, Losses
+from albor_core.integrations.importers.foreign import DAMAGED, ForeignRun, Importer, Item, Losses
 from albor_core.integrations.importers.tables.chart import chart_rows, is_chart
 from albor_core.integrations.importers.tables.columns import Columns, RowReader, run_of
 from albor_core.integrations.importers.tables.document import document_rows, run_name
 from albor_core.integrations.importers.tables.rows import (
     Row,
     csv_rows,
+    has_records,
     heading,
     is_log_line,
     json_lines,
 )
 from albor_core.run.errors import DataError
+from albor_core.run.values.quantity import counted
 
 MAX_RUNS = 200
 _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
@@ -58,28 +60,50 @@ def _names(kind: str, path: Path, columns: Columns) -> dict[str | None, str | No
             found[name] = said if isinstance(said, str) and said else None
     if not columns.places:
         raise DataError(
-            f"{path}: no number in it, so no history",
-            hint="name a file with a column for each metric",
+            f"{path}: {_why_none(kind, path)}, so no history",
+            hint="name a file with a column for each metric, or a log with a record on a line",
+        )
+    if columns.is_list_of_runs:
+        raise DataError(
+            f"{path}: a list of runs with a row for each, so no history: export the history of a"
+            " run, with a row for each step",
         )
     return found
+
+
+def _why_none(kind: str, path: Path) -> str:
+    """What a file without a value has in place of them."""
+    losses, rows = Losses(), 0
+    reader = RowReader(Columns(), None)
+    for row in _rows(kind, path, losses):
+        reader.point(row, losses)
+        rows += 1
+    first = losses.examples.get(DAMAGED) or next(iter(losses.examples.values()), None)
+    if losses.damaged:
+        return f"none of its {counted(losses.damaged, 'row')} can be read (first {first})"
+    if rows and first is not None:
+        return f"no number in its {counted(rows, 'row')} but for steps and times (first {first})"
+    if kind == "jsonl":
+        return "no line of it is a record of numbers"
+    return "no number in it but for steps and times" if rows else "no row below its heading"
 
 
 def _items(
     kind: str, path: Path, run: str | None, columns: Columns, losses: Losses
 ) -> Iterator[Item]:
     reader = RowReader(columns, run)
-    for row in _rows(kind, path, losses):
+    for row in _rows(kind, path, losses, run):
         if run_of(row) == run:
             yield reader.point(row, losses)
 
 
-def _rows(kind: str, path: Path, losses: Losses) -> Iterator[Row]:
+def _rows(kind: str, path: Path, losses: Losses, asked: str | None = None) -> Iterator[Row]:
     if kind == "json":
         return document_rows(path, losses)
     if kind == "jsonl":
         return json_lines(path, losses)
     rows = csv_rows(path, losses)
-    return chart_rows(rows, losses) if is_chart(heading(path)) else rows
+    return chart_rows(rows, losses, asked) if is_chart(heading(path)) else rows
 
 
 def _may_be(kind: str, name: str) -> bool:
@@ -92,9 +116,11 @@ def _is_text(kind: str, path: Path, head: bytes) -> bool:
         return False
     said = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     begins = {b"{": "jsonl", b"[": "json"}.get(said[:1], "csv")
-    if is_log_line(said.decode("utf-8", "replace")):
-        begins = "jsonl"
-    return _SUFFIXES.get(path.suffix.lower(), begins) == kind
+    suffix = _SUFFIXES.get(path.suffix.lower())
+    if suffix is None and begins != "json":
+        is_log = is_log_line(said.decode("utf-8", "replace")) or has_records(path)
+        begins = "jsonl" if is_log else begins
+    return (suffix or begins) == kind
 
 
 def _importer(kind: str, title: str) -> Importer:

@@ -301,8 +301,12 @@ def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
     unknown = next((column.name for column in columns if not reader.is_known(*column)), None)
     if unknown is None or reader.is_empty():
         return
+    from albor_core.store.file.crowded import logged_without_room, without_room
     from albor_core.store.query.names import nearest
 
+    if run := logged_without_room(reader.crowded(), unknown):
+        what, hint = without_room(run, unknown)
+        raise UsageError(f"cannot show column {unknown!r}: {what}", hint=hint)
     close = nearest(unknown, {*reader.measured(), *FIELDS})
     raise UsageError(
         f"cannot show column {unknown!r}: no run has such a metric or param{close}",

@@ -18,6 +18,7 @@ from albor_core.run.errors import UsageError
 from albor_core.run.headlines import HOUSE_NAMES, STORED
 from albor_core.run.registry import PlacesNow
 from albor_core.run.values.lenient import whole_of
+from albor_core.store.file.crowded import crowded, logged_without_room, without_room
 from albor_core.store.file.goals import goals_of_metric
 from albor_core.store.file.search import find, param_keys
 from albor_core.store.query.conditions import NUMBERS, Lookups, Sql, condition, figure, stored
@@ -285,6 +286,9 @@ def _order(db: sqlite3.Connection, sort: str) -> Sql:
     column = parse_column(sort or "-")
     if not is_known(db, *column):
         hint = f"one of {', '.join(SORT_KEYS)}, or a metric or param"
+        if run := logged_without_room(crowded(db), sort):
+            what, hint = without_room(run, sort)
+            raise UsageError(f"cannot sort by {sort!r}: {what}", hint=hint)
         raise UsageError(f"cannot sort by {sort!r}: no run has such a metric or param", hint=hint)
     return figure(*column, _lookups(db))
 

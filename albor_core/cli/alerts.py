@@ -170,7 +170,8 @@ def test(
     """Test rules against the history of RUN; no alert is raised.
 
     Without a CONDITION (for example "loss > 3") the run's own rules are tested; those that cannot
-    be used are said, and the exit code is then 2. With --expect a rule that found no value to
+    be used are said, and the exit code is then 2; it is 3 where a CONDITION had no value to
+    compare. With --expect a rule that found no value to
     compare is not as expected either way: nothing was tested.
     """
     from albor_core.feed.archive import rule_replay
@@ -188,9 +189,13 @@ def test(
     played = rule_replay.replay_rules(found, wanted)
     fires = expect == "fires"
     missed = [] if expect is None else rule_replay.unexpected(found, played, fires=fires)
+    idle = rule_replay.untested(found, played)
     code = _BAD_RULES if problems else int(bool(missed))
+    if conditions and idle and expect is None:
+        code = NotFoundError.exit_code
     if as_json:
         listed = [one.to_json() for one in played]
+        listed = [{**one, "untested": idle.get(one["condition"])} for one in listed]
         document = {"run": found.id, "rules": listed, "problems": problems}
         asked = {"expect": expect, "as_expected": None if expect is None else not code}
         emit({"schema": "albor.alerts.test/1", **document, **asked, "unexpected": missed})
@@ -215,6 +220,8 @@ def test(
     ]
     heads = ("condition", "action", "points", "alerts", "at steps", "over at")
     print_line(table(heads, cells, right="points alerts"))
+    for condition, why in idle.items():
+        print_note(f"nothing was tested: {clean(condition)}: {clean(why)}")
     for line in missed:
         print_note(f"not as expected: {clean(line)}")
     _say_bad_rules(problems)

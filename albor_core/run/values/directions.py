@@ -218,8 +218,8 @@ def _is_count(parts: list[list[str]]) -> bool:
     words = [word for part in parts for word in part]
     if not words or "at" in words:
         return False
-    if words[-1] in ("total", "samples"):
-        return (TOTALS if words[-1] == "total" else OF_SAMPLES).isdisjoint(words)
+    if words[-1] in ("total", "sum", "samples"):
+        return (OF_SAMPLES if words[-1] == "samples" else TOTALS).isdisjoint(words)
     return words[-1] in COUNTS or (len(parts[-1]) > 1 and parts[-1][0] in ("n", "nr"))
 
 

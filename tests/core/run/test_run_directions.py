@@ -150,7 +150,8 @@ SAY_OTHERWISE = {
         strongreject/asr agentdojo/success_rate trojan/accuracy""",
     "memorised": """
         memorisation/exact_match memorization/exact_match canary/exact_match verbatim/rougeL
-        memorized_acc extracted/exact_match regurgitation/bleu canaries/recall copyright/rouge_l""",
+        memorized_acc extracted/exact_match regurgitation/bleu canaries/recall copyright/rouge_l
+        pii/recall""",
     "of a constraint": """
         constraint/return constraints/reward constraint_return violation/return hazard/reward
         collisions/success lagrangian/reward unsafe/return""",
@@ -161,14 +162,14 @@ SAY_OTHERWISE = {
     "counts": """
         acc_samples eval/loss/n n_loss loss_n n_errors num_errors errors_total loss_count
         loss/count acc_total acc/n wer_n n_acc nb_errors cnt_loss #errors acc/total
-        acc/samples accuracy_samples count/acc acc_cnt psnr_n""",
+        acc/samples accuracy_samples count/acc acc_cnt psnr_n acc_sum""",
     "read as more or as less": "motp max_drawdown val/max_drawdown MOTP relative_volume_error",
 }
 STAY_KNOWN = {
     "max": """
         success_rate libero/success_rate metaworld/push-v2/success top_n_accuracy f1_samples
         precision_samples 5-shot-acc 1-shot~accuracy top-1~acc fold/0/acc 0/acc mmlu/5-shot/acc
-        reward/total total_reward hits@10 rouge-1 1-nn~accuracy""",
+        reward/total total_reward rouge_sum hits@10 rouge-1 1-nn~accuracy""",
     "min": """
         loss/total loss_total total_loss total_error val-loss 1-ssim val/1-acc 1-best~wer 2-gram~ppl
         client/1/loss 1-val_acc 1~-~ssim eval_time/total""",

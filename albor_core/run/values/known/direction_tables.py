@@ -208,7 +208,7 @@ TURNS_OF: dict[str, frozenset[str]] = {
 }  # fmt: skip
 COUNTS = word_set("n nr num count counts cnt total samples")  # at the end of a name: how many
 TOTALS = word_set(
-    "loss losses reward rewards rew return returns cost error time runtime seconds"
+    "loss losses reward rewards rew return returns cost error time runtime seconds rouge"
 )  # may be summed up
 OF_SAMPLES = word_set("f1 fbeta f precision recall jaccard auc roc ap")  # a mean of sklearn
 SIZED = "shot|shots|way|fold|gram|nn|hop|step|best|class|bit|layer|head|view|crop|d|x|back|stage"
@@ -276,7 +276,7 @@ TURNS = word_set("""
     textfooler textattack hotflip badnets trojan backdoored
     memorisation memorization memorised memorized memorise memorize memorising memorizing canary
     canaries extracted extractable regurgitation regurgitated verbatim copyright copyrighted
-    plagiarism leaked mias deanonymisation deanonymization
+    plagiarism leaked pii mias deanonymisation deanonymization
     constraint constraints violation violations hazard hazards lagrangian lagrange collision
     collisions crash crashes accident accidents
 """)

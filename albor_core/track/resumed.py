@@ -64,7 +64,7 @@ def resume(run: RunDir, how: str) -> tuple[SupervisedAttempt, Past]:
     if how == "never":
         raise InUseError(
             f"cannot start {run.id!r}: the run exists, in {run.path}",
-            hint="resume='allow' goes on with it; another id begins another run",
+            hint="resume='allow' continues it, another id begins a new run",
         )
     kind = run.metadata().get("kind")
     if kind != "track" and how != "must":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import shlex
 import sqlite3
 from collections.abc import Collection, Iterable
 
@@ -37,7 +38,10 @@ def refuse_without_room(runs: Iterable[tuple[RunDir, Collection[str]]], name: st
 def without_room(run: RunDir, name: str) -> tuple[str, str]:
     """What is to be said of a metric that a run logged beyond its store's room, and a hint."""
     what = f"{run.id} logged {name!r}, but its store had no room: it stands in the journal only"
-    return what, f"albor runs pin {run.id} {name} gives it room, with all of its values"
+    return (
+        what,
+        f"albor runs pin {run.id} {shlex.quote(name)} gives it room, with all of its values",
+    )
 
 
 def logged_without_room(runs: Iterable[RunDir], name: str) -> RunDir | None:

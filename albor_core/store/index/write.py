@@ -533,6 +533,7 @@ class RunWriter:
 
     def forget(self) -> None:
         """Remove all but the run's own row: the files are read again from the start."""
+        self._given.update(_chosen(self._db, self.run_id))
         for table in _TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
         ended = ("ended_status", "ended_reason", "ended_wall")

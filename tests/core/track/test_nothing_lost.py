@@ -277,3 +277,9 @@ def test_history_tells_a_metric_that_had_no_room(crowded):
     assert f"albor runs pin {crowded.id} late/metric" in caught.value.hint
     with pytest.raises(NotFoundError, match="no metric 'never'"):
         run.metrics("never").columns()
+
+
+def test_what_a_goal_and_a_pin_chose_is_read_again_once(crowded, capfd):
+    told_by("runs", "pin", crowded.id, "my_pinned")
+    assert capfd.readouterr().err.count("indexing from the start") <= 1
+    assert series(crowded)["zzz_goal"][0] == (1, -1.0)

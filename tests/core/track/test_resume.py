@@ -667,4 +667,4 @@ def test_a_traceback_of_a_refusal_ends_with_the_next_step():
             )
     with pytest.raises(InUseError) as caught:
         track.start(id="cell", console=False)
-    assert "next: resume='allow' goes on with it" in traceback.format_exception(caught.value)[-1]
+    assert "next: resume='allow' continues it" in traceback.format_exception(caught.value)[-1]

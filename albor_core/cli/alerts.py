@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,11 @@ from albor_core.cli.common.output import (
 )
 from albor_core.run.errors import ConfigError, NotFoundError
 from albor_core.store.query.resolve import find_run
+
+if TYPE_CHECKING:
+    from albor_core.andon.alert import Alert
+    from albor_core.andon.rules.sources import Rule
+    from albor_core.run.rundir import RunDir
 
 _BAD_RULES = ConfigError.exit_code
 
@@ -170,27 +176,26 @@ def test(
     """Test rules against the history of RUN; no alert is raised.
 
     Without a CONDITION (for example "loss > 3") the run's own rules are tested; those that cannot
-    be used are said, and the exit code is then 2. With --expect a rule that found no value to
-    compare is not as expected either way: nothing was tested.
+    be used are said, and the exit code is then 2; it is 3 where a CONDITION had no value to
+    compare. With --expect a rule that found no value to compare is not as expected either way:
+    nothing was tested.
     """
     from albor_core.feed.archive import rule_replay
 
     if conditions and rules_of is not None:
         raise click.UsageError("give conditions or --rules-of, not both")
     found = find_run(run)
-    problems: tuple[str, ...] = ()
-    if rules_of is not None:
-        wanted = rule_replay.rules_like(found, _monitoring_of(rules_of))
-    elif conditions:
-        wanted = rule_replay.rules_for(found, conditions, action=action)
-    else:
-        wanted, problems = rule_replay.rules_of(found)
+    wanted, problems = _wanted(found, conditions, action, rules_of)
     played = rule_replay.replay_rules(found, wanted)
     fires = expect == "fires"
     missed = [] if expect is None else rule_replay.unexpected(found, played, fires=fires)
+    idle = rule_replay.untested(found, played)
     code = _BAD_RULES if problems else int(bool(missed))
+    if conditions and idle and expect is None:
+        code = NotFoundError.exit_code
     if as_json:
         listed = [one.to_json() for one in played]
+        listed = [{**one, "untested": idle.get(one["condition"])} for one in listed]
         document = {"run": found.id, "rules": listed, "problems": problems}
         asked = {"expect": expect, "as_expected": None if expect is None else not code}
         emit({"schema": "albor.alerts.test/1", **document, **asked, "unexpected": missed})
@@ -206,19 +211,36 @@ def test(
             one.rule.action,
             f"{one.points:,}{'' if one.is_exact else ' (preview)'}",
             str(len(one.alerts)),
-            ", ".join(str(alert.step) for alert in one.alerts[:5])
-            + (", ..." if len(one.alerts) > 5 else ""),
-            ", ".join(str(alert.step) for alert in one.clears[:5])
-            + (", ..." if len(one.clears) > 5 else ""),
+            _steps(one.alerts),
+            _steps(one.clears),
         )
         for one in played
     ]
     heads = ("condition", "action", "points", "alerts", "at steps", "over at")
     print_line(table(heads, cells, right="points alerts"))
+    for condition, why in idle.items():
+        print_note(f"nothing was tested: {clean(condition)}: {clean(why)}")
     for line in missed:
         print_note(f"not as expected: {clean(line)}")
     _say_bad_rules(problems)
     return code
+
+
+def _wanted(
+    run: RunDir, conditions: Sequence[str], action: str, rules_of: str | None
+) -> tuple[Sequence[Rule], tuple[str, ...]]:
+    """The rules to test, and what is wrong with those that cannot be."""
+    from albor_core.feed.archive import rule_replay
+
+    if rules_of is not None:
+        return rule_replay.rules_like(run, _monitoring_of(rules_of)), ()
+    if conditions:
+        return rule_replay.rules_for(run, conditions, action=action), ()
+    return rule_replay.rules_of(run)
+
+
+def _steps(alerts: Sequence[Alert]) -> str:
+    return ", ".join(str(one.step) for one in alerts[:5]) + (", ..." if len(alerts) > 5 else "")
 
 
 def _say_bad_rules(problems: Sequence[str]) -> int:

@@ -55,9 +55,6 @@ def init(path: Path, name: str, as_json: bool) -> None:
     """
     out = _place(path)
     text, commands = _config(name, clean(shlex.quote(str(out))))
-    if not out.parent.is_dir():
-        message = f"cannot write {str(out)!r}: there is no folder {str(out.parent)!r}"
-        raise NotFoundError(message, hint="albor init, or make the folder")
     try:
         with out_file(out, replace=False) as file:
             file.write(text.encode())

@@ -10,9 +10,10 @@ from albor_core.history.columns import Column, Columns, column
 from albor_core.history.frames import Frame
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.headlines import HOUSE_NAMES
+from albor_core.run.rundir import RunDir, placed
 from albor_core.store.file.axis import SECONDS, STEP
 from albor_core.store.index.write import WALL_KEY
-from albor_core.store.query.names import meant_metric
+from albor_core.store.query.names import metric_of
 from albor_core.store.query.reader import Reader, SeriesIds
 from albor_core.store.rows.rows import KeyStat
 from albor_core.store.rows.ruler import Ruler
@@ -55,9 +56,11 @@ class Metrics(Frame):
         with self._opened() as reader:
             known = reader.summary(self._id)
             ids = reader.series_ids(self._id)
-            chosen = self._chosen(known, ids)
-            along = _along(self.x, known, ids, self._id)
-            created = reader.run(self._id).created
+            row = reader.run(self._id)
+            found = placed(row.id, row.path)
+            chosen = self._chosen(known, ids, found)
+            along = _along(self.x, known, ids, found)
+            created = row.created
             points = reader.together(self._id, {*chosen.values(), *along})
             if self.x != "wall":
                 points |= {
@@ -75,14 +78,14 @@ class Metrics(Frame):
             blocks.append(_block(series, partial(place, axis)))
         return _joined(self.x, list(chosen), [block for block in blocks if block.xs])
 
-    def _chosen(self, known: Mapping[str, KeyStat], ids: SeriesIds) -> dict[str, str]:
+    def _chosen(self, known: Mapping[str, KeyStat], ids: SeriesIds, run: RunDir) -> dict[str, str]:
         """The key of each column, by the column's name."""
         if self._keys is None:
             keys = [key for key in known if self.x == "wall" or key not in ids.began]
             return {_label(key, self.x): key for key in keys}
         found = {}
         for said in self._keys:
-            key = _meant(said, known, self._id)
+            key = metric_of(run, said, known)
             if key in ids.timed and self.x != "wall":
                 raise UsageError(
                     f"cannot put {said!r} along {self.x!r}: {self._id} logged no step, and its"
@@ -97,15 +100,7 @@ def _label(name: str, x: str) -> str:
     return f"metrics.{name}" if name == x else name
 
 
-def _meant(said: str, known: Mapping[str, KeyStat], run_id: str) -> str:
-    try:
-        return meant_metric(said, known)
-    except NotFoundError as error:
-        hint = f"albor runs show {run_id}"
-        raise NotFoundError(f"{run_id}: {error.message}", hint=hint) from error
-
-
-def _along(x: str, known: Mapping[str, KeyStat], ids: SeriesIds, run_id: str) -> tuple[str, ...]:
+def _along(x: str, known: Mapping[str, KeyStat], ids: SeriesIds, run: RunDir) -> tuple[str, ...]:
     """The series that x is read from."""
     if x == "step":
         return ()
@@ -113,10 +108,10 @@ def _along(x: str, known: Mapping[str, KeyStat], ids: SeriesIds, run_id: str) ->
         return (WALL_KEY,)
     if x == "tokens":
         return (TOKENS,)
-    key = _meant(x, known, run_id)
+    key = metric_of(run, x, known)
     if key in ids.timed:
         raise UsageError(
-            f"cannot use {x!r} as x: {run_id} logged no step, and its machine is seen by time",
+            f"cannot use {x!r} as x: {run.id} logged no step, and its machine is seen by time",
             hint="x='wall'",
         )
     return (key,)

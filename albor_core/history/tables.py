@@ -22,6 +22,7 @@ from albor_core.history.one_run import (
 from albor_core.history.run_list import parts_of
 from albor_core.run.errors import NotFoundError
 from albor_core.run.values.quantity import counted
+from albor_core.store.file.crowded import refuse_without_room
 from albor_core.store.query.export import COLUMNS, PAGE, pages
 from albor_core.store.query.names import has_metric, nearest
 
@@ -64,6 +65,7 @@ def points_of_any(
     found = [(run, [said for said in keys if has_metric(said, run.keys)]) for run in here]
     had = {said for _, some in found for said in some}
     if missing := next((said for said in keys if said not in had), None):
+        refuse_without_room(((run.folder, run.keys) for run in here), missing)
         names = {key for run in here for key in run.keys}
         raise NotFoundError(
             f"no run that was chosen has a metric {missing!r}{nearest(missing, names)}",

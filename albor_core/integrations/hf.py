@@ -52,6 +52,7 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
     ) -> None:
         self.experiment, self.name, self.dir, self.settings = experiment, name, dir, settings
         self.run: track.Run | None = None
+        self._switched: Any = None  # the arguments whose filter was switched off here
         self.kept: Mapping[str, str] | None = None
         """Which run a checkpoint is of; set where the Trainer restores its callbacks."""
 
@@ -75,10 +76,14 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
             return
         self.finish()
         filtered = _switch_off_filter(args)
+        if filtered:
+            self._switched = args
+        said = {_FILTER: True} if args is self._switched else {}  # as the user has it
         model = kwargs.get("model")
         shape = getattr(model, "config", None)
         config = {
             **args.to_dict(),
+            **said,
             **({} if shape is None else {"model": shape.to_dict()}),
             **kept_run.parameters(model),
         }

@@ -35,7 +35,7 @@ from albor_core.run.values.clean import clean
 from albor_core.store.file.axis import SECONDS
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.write import WALL_KEY
-from albor_core.store.query.names import meant_metric
+from albor_core.store.query.names import metric_of
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.ruler import Ruler
 from albor_core.store.rows.run_row import RunRow
@@ -96,11 +96,7 @@ def _curve(store: Path, row: RunRow, metric: str, x: str, label: str) -> tuple[s
     own = local_store(placed(row.id, row.path)) if Path(row.path).is_dir() else store
     with Reader(own if own.is_file() else store) as reader:
         stats = reader.summary(row.id)
-        try:
-            key = meant_metric(metric, stats)
-        except NotFoundError as error:
-            hint = f"albor runs show {row.id}"
-            raise NotFoundError(f"{row.id}: {error.message}", hint=hint) from error
+        key = metric_of(placed(row.id, row.path), metric, stats)
         series = reader.series(row.id, key, max_points=POINTS, is_timed=x == "wall")
         place = _places(reader, row, x, by_second=series.axis == SECONDS)
     low, mean, high = (

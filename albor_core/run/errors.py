@@ -12,7 +12,8 @@ from dataclasses import dataclass
 class AlborError(Exception):
     """A failure the user can act on.
 
-    The CLI prints `message` and `hint`, exits with `exit_code`.
+    The CLI prints `message` and `hint`, exits with `exit_code`; a traceback, as in a notebook, ends
+    with the hint.
     """
 
     exit_code = 1
@@ -21,6 +22,16 @@ class AlborError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message, self.hint = message, hint
+
+    @property
+    def hint(self) -> str:
+        """The next step."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        self._hint = hint
+        self.__notes__ = [f"next: {hint}"] if hint else []
 
 
 class UsageError(AlborError):

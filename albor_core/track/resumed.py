@@ -63,8 +63,8 @@ def resume(run: RunDir, how: str) -> tuple[SupervisedAttempt, Past]:
     _refuse_alive(run)
     if how == "never":
         raise InUseError(
-            f"cannot start {run.id!r}: the run exists, in {run.path};"
-            " give resume='allow' to continue it, or another id"
+            f"cannot start {run.id!r}: the run exists, in {run.path}",
+            hint="resume='allow' continues it, another id begins a new run",
         )
     kind = run.metadata().get("kind")
     if kind != "track" and how != "must":

@@ -227,7 +227,9 @@ def _going_on(
         return (None, None) if run_id is None else _known(run_id, folder, how)
     guarded = os.environ.get("ALBOR_RUN_DIR")
     if guarded and open_runs.is_open(Path(guarded)):
-        raise InUseError("this program's run is tracked here already", hint="close it first")
+        raise InUseError(
+            "this program's run is tracked here already", hint="run.finish() ends the first"
+        )
     if (attempt := inherited_attempt(os.environ)) is not None or run_id is None:
         return attempt, None
     return _known(run_id, folder, how)

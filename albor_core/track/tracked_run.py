@@ -370,11 +370,12 @@ class Run(MediaMethods):
     def _say_refused(self) -> None:
         """That metrics have no room: once on stderr, and at the end how many there were."""
         room = self._names.room
-        first, count = next(iter(room.refused)), len(room.refused)
+        first, count = next(iter(room.refused), None), len(room.refused)
         if not self._refused_said:
             tell(
                 f"run {self.id}: more than {MAX_NAMES:,} metric names: {first!r} and what else is"
-                " new stands in its journal alone; albor runs show says how many"
+                " new stands in its journal alone; albor runs show says how many,"
+                f" albor runs pin {self.id} METRIC gives one room"
             )
         self._refused_said = count
         self._journal.event(

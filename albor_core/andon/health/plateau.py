@@ -43,10 +43,12 @@ class Trend:
 
     @property
     def words(self) -> str:
-        """ "fell by 0.1 % (-0.1 to 0.2) over steps 8,000 to 12,000"."""
+        """ "fell by 0.1 % (95 % interval: by -0.1 % to 0.2 %) over steps 8,000 to 12,000"."""
         span = f"over steps {self.first_step:,.0f} to {self.last_step:,.0f}"
         fell, low, high = (100 * n + 0.0 for n in (self.improvement, self.low, self.high))  # no -0
-        return f"fell by {_short(fell)} % ({_short(low)} to {_short(high)}) {span}"
+        way, ends = ("rose", (-high, -low)) if fell < 0 else ("fell", (low, high))
+        likely = f"95 % interval: by {_short(ends[0])} % to {_short(ends[1])} %"
+        return f"{way} by {_short(abs(fell))} % ({likely}) {span}"
 
 
 def _short(number: float) -> str:

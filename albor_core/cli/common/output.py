@@ -86,10 +86,13 @@ def emit(document: Mapping[str, Any]) -> None:
 @contextmanager
 def out_file(out: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """What a command was told to write to: whole when the block has ended well, or not at all.
-    Raises UsageError where it is there and not to be replaced, AlborError.
+    Raises UsageError where it is there and not to be replaced, NotFoundError without
+    its folder, AlborError.
     """
-    from albor_core.run.files.whole_file import already_there, whole_file
+    from albor_core.run.files.whole_file import already_there, no_folder, whole_file
 
+    if not out.parent.is_dir():
+        raise no_folder(out)
     if (rehearsal := _REHEARSAL.get()) is not None:
         if not replace and os.path.lexists(out):
             raise already_there(out)

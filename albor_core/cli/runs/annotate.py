@@ -92,7 +92,7 @@ def pin(run_ref: str, metrics: tuple[str, ...], off: bool, as_json: bool) -> Non
     found = find_run(run_ref)
     kind = "unpin" if off else "pin"
     known = _metrics_of(found) if metrics else ()
-    for name in [_meant(found, name, known) for name in metrics]:
+    for name in [_meant(found, name, known, may_be_new=not off) for name in metrics]:
         _annotate(found, f"metric.{kind}", name)
     if not metrics:
         _annotate(found, kind, None)
@@ -168,14 +168,16 @@ def _metrics_of(run: RunDir) -> frozenset[str]:
         feed.close()
 
 
-def _meant(run: RunDir, said: str, known: Collection[str]) -> str:
-    from albor_core.store.query.names import meant_metric
+def _meant(run: RunDir, said: str, known: Collection[str], *, may_be_new: bool) -> str:
+    """The metric; `may_be_new`: also one that the run logged when its store had no room."""
+    from albor_core.run.values import metrics
+    from albor_core.store.file.crowded import logged_without_room
+    from albor_core.store.query.names import has_metric, metric_of
 
-    try:
-        return meant_metric(said, known)
-    except NotFoundError as error:
-        error.hint = f"albor runs show {run.id}"
-        raise
+    is_full = len(known) >= metrics.MAX_NAMES and not has_metric(said, known)
+    if may_be_new and is_full and logged_without_room([run], said):
+        return said
+    return metric_of(run, said, known)
 
 
 def _pins(run: RunDir) -> tuple[bool, list[str]]:

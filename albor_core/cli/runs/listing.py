@@ -298,12 +298,19 @@ def _extra(wanted: Sequence[str]) -> list[ListColumn]:
 
 def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
     """Raises UsageError where a column names what no run of a store with runs has."""
-    unknown = next((column.name for column in columns if not reader.is_known(*column)), None)
+    from albor_core.store.query.listing import SAID
+
+    asked = (one for one in columns if one.stat or one.name not in SAID)
+    unknown = next((column.name for column in asked if not reader.is_known(*column)), None)
     if unknown is None or reader.is_empty():
         return
+    from albor_core.store.file.crowded import logged_without_room, without_room
     from albor_core.store.query.names import nearest
 
-    close = nearest(unknown, {*reader.measured(), *FIELDS})
+    if run := logged_without_room(reader.crowded(), unknown):
+        what, hint = without_room(run, unknown)
+        raise UsageError(f"cannot show column {unknown!r}: {what}", hint=hint)
+    close = nearest(unknown, {*reader.measured(), *FIELDS, *SAID})
     raise UsageError(
         f"cannot show column {unknown!r}: no run has such a metric or param{close}",
         hint="albor runs show RUN has the metrics and params of a run",

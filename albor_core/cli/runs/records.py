@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from albor_core.cli.common.count import Count
 from albor_core.cli.common.output import clean, emit, json_option, print_line, when
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.flatten import bare
@@ -20,7 +21,13 @@ _POLL_S = 0.3
 @click.command()
 @click.argument("run_ref", metavar="RUN")
 @click.option(
-    "-n", "count", metavar="N", default=10, show_default=True, help="Show at most N records."
+    "-n",
+    "count",
+    metavar="N",
+    default=10,
+    type=Count(0),
+    show_default=True,
+    help="Show at most N records.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @json_option
@@ -34,7 +41,7 @@ def tail(run_ref: str, count: int, follow: bool, as_json: bool) -> None:
     found = find_run(run_ref)
     records = RecordTail(found.journal, parse_line)
     newest = [record for record in records.records() if record.get("t") != "p"]
-    shown = newest[max(0, len(newest) - max(count, 0)) :]
+    shown = newest[max(0, len(newest) - count) :]
     _print(found, shown, as_json)
     seen = _seq(newest[-1]) if newest else 0
     while follow:

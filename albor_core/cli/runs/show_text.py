@@ -121,6 +121,8 @@ def _losses(made: Document) -> Iterator[tuple[str, str]]:
 def _names_left_out(made: Document, unread: int) -> str:
     told = [one["data"] for one in made["events"] if one["name"] == NO_ROOM_EVENT]
     if told and isinstance(names := told[-1].get("names"), int):
+        if not told[-1].get("left_out"):  # a goal gave each of them room
+            return ""
         return f"its store has {MAX_NAMES:,} of {names:,} metric names; not {told[-1].get('first')}"
     if unread and len(made["summary"]) >= MAX_NAMES:  # of a run that did not say so
         lines = counted(unread, "line")

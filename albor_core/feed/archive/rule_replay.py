@@ -26,6 +26,7 @@ from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.quantity import counted
 from albor_core.store.file.paths import global_store, local_store
+from albor_core.store.query.names import nearest
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.series import Series
 from albor_core.store.watch.live_rules import live_rules
@@ -136,6 +137,26 @@ def unexpected(run: RunDir, played: Sequence[RuleReplay], *, fires: bool) -> lis
             found.append(f"{condition}: never fired in {counted(one.points, 'value')}")
         elif steps and not fires:
             found.append(f"{condition}: fired at step {steps[0]:,}")
+    return found
+
+
+def untested(run: RunDir, played: Sequence[RuleReplay]) -> dict[str, str]:
+    """By condition why it had no value to compare, of those that had none."""
+    idle = [one.rule.condition for one in played if not one.points]
+    if not idle:
+        return {}
+    local = local_store(run)
+    with Reader(local if local.is_file() else global_store()) as reader:
+        keys = reader.keys(run.id)
+    found = {}
+    for condition in idle:
+        lacks = [one.key for one in condition.figures if one.key not in keys]
+        why = f"no sample of it is kept of {run.id}"
+        if condition.reads == "steps":
+            why = "its figures have no value at one step"
+        if condition.reads == "steps" and lacks:
+            why = f"{run.id} has no metric {lacks[0]!r}{nearest(lacks[0], keys)}"
+        found[str(condition)] = why
     return found
 
 

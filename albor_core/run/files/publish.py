@@ -17,7 +17,7 @@ from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, UsageError, remedy
 from albor_core.run.files.lock_file import locked
-from albor_core.run.files.whole_file import fsync_dir
+from albor_core.run.files.whole_file import fsync_dir, no_folder
 
 
 def temporary(path: Path) -> Path:
@@ -26,16 +26,13 @@ def temporary(path: Path) -> Path:
 
 
 def check_target(path: Path, example: str) -> None:
-    """Raise UsageError where `path` is a folder, AlborError where its own folder is missing;
+    """Raise UsageError where `path` is a folder, NotFoundError where its own folder is missing;
     `example` is a name for a file.
     """
     if path.is_dir() or not path.name:
         raise UsageError(f"{path}: is a folder; name a file in it", hint=f"--out {path / example}")
     if not path.parent.exists():
-        raise AlborError(
-            f"{path}: cannot be written: the folder {path.parent} does not exist",
-            hint=f"mkdir -p {path.parent}",
-        )
+        raise no_folder(path)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from albor_core.run.errors import UsageError
+from albor_core.run.errors import NotFoundError, UsageError
 
 NAMELESS = getattr(os, "O_TMPFILE", 0)
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without nameless files
@@ -126,6 +126,16 @@ def _link(source: Path, out: Path, src_dir_fd: int | None = None) -> None:
         os.link(source, out, src_dir_fd=src_dir_fd)
     except FileExistsError:
         raise already_there(out) from None
+
+
+def no_folder(path: Path) -> NotFoundError:
+    """What is to be raised where the folder of a file to write is not there."""
+    import shlex  # noqa: PLC0415  the guard does without
+
+    return NotFoundError(
+        f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}",
+        hint=f"mkdir -p {shlex.quote(str(path.parent))}, or name another place",
+    )
 
 
 def already_there(out: Path) -> UsageError:

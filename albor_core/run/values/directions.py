@@ -20,12 +20,16 @@ from albor_core.run.headlines import HEADLINES, HOUSE_NAMES
 from albor_core.run.values.known.direction_tables import (
     BEHIND,
     COSTS,
+    COUNTS,
     KNOWN,
     LOOSE,
     LOSS_OF,
     NEUTRAL,
+    OF_SAMPLES,
     OPERATIONS,
+    SIZED,
     SPEEDS,
+    TOTALS,
     TURNS,
     TURNS_OF,
     UNITS,
@@ -72,6 +76,13 @@ _FILTER = re.compile(r"(?<=.),[a-z][a-z_-]*$")  # how answers were cut, lm-evalu
 _RATE = re.compile(r"([a-z]+)/(s|secs?|seconds?|min|minute|h|hour)$", re.IGNORECASE)
 _PACE = re.compile(r"(s|secs?|seconds?|ms)/(it|iter|iteration|step|batch|epoch|token|sample)$")
 _PART = re.compile(r"[/:]|(?<=\w)\.(?=[a-zA-Z_])")  # val/loss, decode.loss_ce, but mAP 0.5
+_FROM_ONE = re.compile(rf"(?:^|(?<=/))1(?:\.0)?\s*-\s*(?!(?:{SIZED})\b)(?=[a-z])", re.IGNORECASE)
+_SUM = re.compile(  # a minus before a name, a number less a name, a number by a name at the start
+    rf"[#*\u2212]|\^\(?-|(?:^|[/(\s,]|[0-9]%)-\s*[a-z(]|^10*(?:\.0*)?\s*/"
+    rf"|(?:^|[/(\s])[0-9.]+\s*-\s*(?!(?:{SIZED})\b)[a-z(]",
+    re.IGNORECASE,
+)
+_RED_TEAM = re.compile(r"red[_ -]?team", re.IGNORECASE)
 _NEG = (["neg"], ["negative"], ["minus"])
 _BOUNDS = word_set("elbo loglikelihood likelihood loglik logprob")
 
@@ -198,12 +209,18 @@ def _all_words(metric: str) -> frozenset[str]:
 def _by_name(metric: str) -> Direction | None:
     if metric in _BY_HEADLINE:
         return _BY_HEADLINE[metric]
-    metric = _FILTER.sub("", _OF_SET.sub("", metric))
+    metric = _RED_TEAM.sub("redteam", _FILTER.sub("", _OF_SET.sub("", metric)))
+    if _FROM_ONE.search(metric):
+        return "min" if _by_name(_FROM_ONE.sub("", metric)) == "max" else None  # 1-ssim
+    if _SUM.search(metric):
+        return None  # 100-wer, -mse
     if _PACE.search(metric.lower()):
         return "min" if TURNS.isdisjoint(_all_words(metric)) else None
     metric = _RATE.sub(r"\1 per \2", metric)
     parts = [_words_of(part) for part in _PART.split(metric.replace("@", " at "))]
     parts = [part for part in parts if part]
+    if _is_count(parts):
+        return None
     while len(parts) > 1 and all(_is_plain(word, BEHIND) for word in parts[-1]):
         parts.pop()  # reward/mean, Accuracy/val
     if not parts:
@@ -216,14 +233,24 @@ def _words_of(part: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(part)]
 
 
+def _is_count(parts: list[list[str]]) -> bool:
+    """Whether it says how many there are of what it names: n_loss, eval/loss/n, acc_samples."""
+    words = [word for part in parts for word in part]
+    if not words or "at" in words:
+        return False
+    if words[-1] in ("total", "sum", "samples"):
+        return (OF_SAMPLES if words[-1] == "samples" else TOTALS).isdisjoint(words)
+    return words[-1] in COUNTS or (len(parts[-1]) > 1 and parts[-1][0] in ("n", "nr"))
+
+
 def _is_plain(word: str, plain: frozenset[str]) -> bool:
     return word.isdigit() or word in plain
 
 
 def _of_words(before: list[str], words: list[str]) -> Direction | None:
     """Of a path's last part; `before` are the words of the parts before it."""
-    if words[0] == "1" and len(words) > 1 and KNOWN.get("".join(words[1:])):
-        return "min" if KNOWN["".join(words[1:])] == "max" else None  # 1-ssim
+    if words[0] == "1" and "".join(words[1:]) in KNOWN:
+        return None  # 1_ssim
     if "at" in words[1:]:
         words = words[: words.index("at")]
         if words[-1] in _AT:

@@ -234,7 +234,10 @@ class NameRoom:
     def always(self, names: Iterable[str]) -> None:
         """Names that have room however many there are, MAX_NAMES of them."""
         free = MAX_NAMES + len(HEADLINES) - len(self._always)
-        self._always.update([name for name in names if name not in self._always][:free])
+        given = [name for name in names if name not in self._always][:free]
+        self._always.update(given)
+        for name in given:
+            self.refused.pop(name, None)
 
     def takes(self, name: str) -> bool:
         """Whether the metric is kept; asked again, the answer stays."""

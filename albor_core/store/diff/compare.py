@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import DataError, NotFoundError, UsageError
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, placed
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
 from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict, apart
+from albor_core.store.file.crowded import refuse_without_room
 from albor_core.store.file.paths import rebuild_hint
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
@@ -212,6 +213,8 @@ def _meant(metric: str, sources: Sequence[ComparedRun]) -> str:
     try:
         return meant_metric(metric, {key for source in sources for key in source.summary})
     except NotFoundError as error:
+        folders = ((placed(one.row.id, one.row.path), one.summary) for one in sources)
+        refuse_without_room(folders, metric)
         error.hint = f"albor runs show {sources[0].row.id}"
         raise
 

@@ -89,7 +89,7 @@ class RunWriter:
         self._db, self._run = db, run
         self.run_id = _ensure_run(db, run)
         self._series = load_series(db, self.run_id)
-        self._pinned: list[str] = []  # since this writer began
+        self._given: set[str] = set()  # room since this writer began, by a pin or a goal
         self._room, self._machine = self._room_so_far(), NameRoom()
         self._pending: dict[str, dict[int, float]] = {}
         self._figures: dict[str, dict[int, float]] = {}  # over seconds: of system.jsonl
@@ -161,15 +161,17 @@ class RunWriter:
         is_name = key != WALL_KEY and 0 < len(key) <= _MAX_KEY_CHARS and key.isprintable()
         return is_name and (room or self._room).takes(key)
 
-    def _make_room(self, pinned: str) -> None:
-        if self._room.lacks(pinned):
-            self.again = "a metric without room was pinned"
-        self._pinned.append(pinned)
-        self._room.always([pinned])
+    def _make_room(self, names: Iterable[str]) -> None:
+        """For what a pin or a goal chose; values that had none are read again, once."""
+        new = [name for name in names if name not in self._given]
+        if any(self._room.lacks(name) for name in new):
+            self.again = "a metric without room was chosen by a pin or a goal"
+        self._given.update(new)
+        self._room.always(new)
 
     def _room_so_far(self) -> NameRoom:
         room = NameRoom()
-        room.always((*self._pinned, *_chosen(self._db, self.run_id)))
+        room.always((*self._given, *_chosen(self._db, self.run_id)))
         for name, series in self._series.items():
             if name != WALL_KEY and series.axis == STEP:
                 room.takes(name)
@@ -325,7 +327,7 @@ class RunWriter:
                 self._note_event("run.renamed", {"name": said, "by": by}, wall, at)
             case str() if said and kind in _SAYINGS:
                 if kind == "metric.pin":
-                    self._make_room(said)
+                    self._make_room([said])
                 name, key = _SAYINGS[kind]
                 self._note_event(name, {key: said, "by": by}, wall, at)
                 self.is_described |= kind in WORD_EVENTS
@@ -474,7 +476,7 @@ class RunWriter:
         if goals.record(self._db, self.run_id, declared, if_new=if_new):
             self.touched.add("goals")
         if isinstance(declared, dict):
-            self._room.always(key for key in declared if isinstance(key, str))
+            self._make_room(key for key in declared if isinstance(key, str))
 
     def span_ids(self, rows: Iterable[tuple[str, str, str]]) -> None:
         """(name, trace id, span id) of the run's spans that others may look for."""
@@ -531,6 +533,7 @@ class RunWriter:
 
     def forget(self) -> None:
         """Remove all but the run's own row: the files are read again from the start."""
+        self._given.update(_chosen(self._db, self.run_id))
         for table in _TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
         ended = ("ended_status", "ended_reason", "ended_wall")

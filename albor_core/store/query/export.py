@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction
 from albor_core.store.file.axis import SECONDS, axis_column
@@ -24,7 +23,7 @@ from albor_core.store.file.goals import goals_of_run
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.step_clock import StepsByTime
 from albor_core.store.index.write import WALL_KEY
-from albor_core.store.query.names import meant_metric
+from albor_core.store.query.names import metric_of
 from albor_core.store.query.reader import STAT_COLUMNS, Reader, at_steps, key_stat
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import KeyStat, Param
@@ -46,21 +45,13 @@ def pages(run: RunDir, *, keys: Sequence[str] | None = None, page: int = PAGE) -
         row = reader.run(run.id)
         known = dict.fromkeys(reader.keys(run.id))  # looked in for each key that is asked for
         ids = reader.series_ids(run.id)
-        for key in known if keys is None else [_meant(run, key, known) for key in keys]:
+        for key in known if keys is None else [metric_of(run, key, known) for key in keys]:
             is_timed = key in ids.timed
             for points in reader.pages_of(ids, key, page):
                 yield [
                     (run.id, row.experiment, key, None if is_timed else step, wall, value)
                     for step, value, wall in points
                 ]
-
-
-def _meant(run: RunDir, said: str, known: Collection[str]) -> str:
-    try:
-        return meant_metric(said, known)
-    except NotFoundError as error:
-        hint = f"albor runs show {run.id}"
-        raise NotFoundError(f"{run.id}: {error.message}", hint=hint) from error
 
 
 def params_of(table: RunList, runs: Sequence[str]) -> Iterator[tuple[str, str, Param]]:

@@ -19,6 +19,7 @@ from albor_core.run.errors import UsageError
 from albor_core.run.headlines import HOUSE_NAMES, STORED
 from albor_core.run.registry import PlacesNow
 from albor_core.run.values.lenient import whole_of
+from albor_core.store.file.crowded import crowded, logged_without_room, without_room
 from albor_core.store.file.goals import goals_of_metric
 from albor_core.store.file.paths import global_store
 from albor_core.store.file.search import find, param_keys
@@ -70,6 +71,16 @@ _DIRTY, _PINNED, _TAGS = map(_FIELDS.index, ("git_dirty", "pinned", "tags"))
 _ID, _PATH, _CREATED = map(_FIELDS.index, ("id", "path", "created"))
 _FIGURES = tuple(_FIELDS.index(one.name) for one in STORED)
 _MAX_MARKS = 100
+
+
+SAID = {  # texts that are columns where no metric or param is called so
+    "group": Sql("json_extract(r.facts, '$.group')"),
+    "job_type": Sql("json_extract(r.facts, '$.job_type')"),
+    "notes": Sql(
+        "(SELECT group_concat(n.text, '; ') FROM"
+        " (SELECT text FROM notes WHERE run_id = r.id ORDER BY at) n)"
+    ),
+}
 
 
 class ListColumn(NamedTuple):
@@ -232,13 +243,18 @@ def cells(
     if not columns:
         return dict.fromkeys(runs, ())
     lookups = _lookups(db)
-    parts = [figure(*column, lookups) for column in columns]
+    parts = [_value(db, column, lookups) for column in columns]
     rows = db.execute(
         f"SELECT r.run, {', '.join(part.text for part in parts)} FROM runs r"
         " WHERE r.run IN (SELECT value FROM json_each(?))",
         (*(value for part in parts for value in part.values), json.dumps([*runs])),
     )
     return {run: tuple(math.nan if v == "nan" else v for v in values) for run, *values in rows}
+
+
+def _value(db: sqlite3.Connection, column: ListColumn, lookups: Lookups) -> Sql:
+    is_said = not column.stat and column.name in SAID and not is_known(db, *column)
+    return SAID[column.name] if is_said else figure(*column, lookups)
 
 
 def is_known(db: sqlite3.Connection, name: str, stat: str = "") -> bool:
@@ -293,10 +309,13 @@ def _order(db: sqlite3.Connection, sort: str) -> Sql:
     if sort in SORT_KEYS:
         return Sql(SORT_KEYS[sort])
     column = parse_column(sort or "-")
-    if not is_known(db, *column):
-        hint = f"one of {', '.join(SORT_KEYS)}, or a metric or param"
+    if not (is_known(db, *column) or (column.name in SAID and not column.stat)):
+        hint = f"one of {', '.join((*SORT_KEYS, *SAID))}, or a metric or param"
+        if run := logged_without_room(crowded(db), sort):
+            what, hint = without_room(run, sort)
+            raise UsageError(f"cannot sort by {sort!r}: {what}", hint=hint)
         raise UsageError(f"cannot sort by {sort!r}: no run has such a metric or param", hint=hint)
-    return figure(*column, _lookups(db))
+    return _value(db, column, _lookups(db))
 
 
 def with_tags(db: sqlite3.Connection, rows: Sequence[Any]) -> list[RunRow]:

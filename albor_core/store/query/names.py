@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 
 from albor_core.run.errors import NotFoundError
 from albor_core.run.headlines import HOUSE_NAMES
+from albor_core.run.rundir import RunDir
+from albor_core.store.file.crowded import logged_without_room, refuse_without_room, without_room
 from albor_core.store.query.filter import FilterError
 from albor_core.store.query.table import RunList
 from albor_core.store.query.terms import FIELDS, Filter
@@ -19,6 +21,7 @@ class Unknown:
     def __init__(self, where: Filter) -> None:
         self._terms = [term for term in where.terms if term.kind in ("number", "param")]
         self._names: set[str] = set()
+        self._crowded: list[RunDir] = []
         self._has_runs = False
 
     def look(self, table: RunList) -> None:
@@ -29,11 +32,15 @@ class Unknown:
         self._terms = [term for term in self._terms if not table.is_known(term.field, term.stat)]
         if self._terms:
             self._names |= table.measured()
+            self._crowded += table.crowded()
 
     def refuse(self) -> None:
         """Raises FilterError, with the nearest name, for a term that no table knew."""
         if self._has_runs and self._terms:
             term = self._terms[0]
+            if run := logged_without_room(self._crowded, term.field):
+                what, hint = without_room(run, term.field)
+                raise FilterError(term.at, what, hint=hint)
             what = "a field, nor a metric or param of any run"
             if term.stat:
                 what = f"a metric of any run, and only metrics have :{term.stat}"
@@ -52,6 +59,18 @@ def meant_metric(said: str, keys: Collection[str]) -> str:
     if len(found) != 1:
         raise NotFoundError(f"no metric {said!r}{nearest(said, found or keys)}")
     return found[0]
+
+
+def metric_of(run: RunDir, said: str, keys: Collection[str]) -> str:
+    """As `meant_metric`, of one run that has these keys in its store. The NotFoundError names the
+    next command, and tells a metric that the run never logged from one that had no room.
+    """
+    try:
+        return meant_metric(said, keys)
+    except NotFoundError as error:
+        refuse_without_room([(run, keys)], said)
+        hint = f"albor runs show {run.id}"
+        raise NotFoundError(f"{run.id}: {error.message}", hint=hint) from error
 
 
 def has_metric(said: str, keys: Collection[str]) -> bool:

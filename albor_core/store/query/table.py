@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
-from albor_core.run.rundir import pointer_of, read_json, run_at
+from albor_core.run.rundir import RunDir, pointer_of, read_json, run_at
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.store.file.access import restrict, time_limit, with_any_text
 from albor_core.store.file.connect import as_store_error, open_reader, remove_copy
+from albor_core.store.file.crowded import crowded
 from albor_core.store.file.goals import goal_of
 from albor_core.store.file.paths import local_store
 from albor_core.store.file.standing import Standing, standings
@@ -217,6 +218,10 @@ class RunList:
     def measured(self) -> frozenset[str]:
         """The names of all metrics and params, and the numbers of the run table."""
         return self.query(listing.measured)
+
+    def crowded(self) -> list[RunDir]:
+        """The runs that logged more metrics than their stores have room for."""
+        return self.query(crowded)
 
     def parents(self, run_ids: Sequence[str]) -> dict[str, str]:
         """By run the run whose checkpoint it began from, if it did."""

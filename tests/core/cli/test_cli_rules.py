@@ -89,6 +89,17 @@ def test_a_script_is_told_by_the_exit_code_whether_rules_fire_as_expected(
     assert [line for line in why if f"not as expected: {line}" not in shown.err] == []
 
 
+def test_a_condition_on_a_figure_that_is_not_there_says_that_nothing_was_tested(desk, run):
+    assert desk.quick("db", "rebuild").code == 0
+    words = ("alerts", "test", run.id, "val/wer > 3", "loss > 3")
+    shown = desk.quick(*words)
+    why = f"{run.id} has no metric 'val/wer'"
+    assert shown.code == 3 and f"nothing was tested: val/wer > 3: {why}" in shown.err
+    assert shown.err.count("nothing was tested") == 1
+    told = validate(desk.quick(*words, "--json").document)
+    assert [one["untested"] for one in told["rules"]] == [why, None]
+
+
 def test_no_rule_at_all_is_not_as_expected_and_a_damaged_one_stays_code_2(desk, run):
     with track.start(name="bare") as bare:
         bare.log({"loss": 1.0}, step=1)

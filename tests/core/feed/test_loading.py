@@ -60,7 +60,13 @@ def test_a_slow_disk_leaves_a_run_without_an_end_loading_and_not_lost(
 
 def test_a_plateau_is_told_without_exponents() -> None:
     words = Trend(0.68, 0.45, 1.02, 1, 100).words
-    assert words == "fell by 68 % (45 to 102) over steps 1 to 100"
+    assert words == "fell by 68 % (95 % interval: by 45 % to 102 %) over steps 1 to 100"
+
+
+def test_the_interval_of_a_plateau_cannot_be_read_as_losses() -> None:
+    assert "95 % interval: by 0.85 % to 0.99 %" in Trend(0.0092, 0.0085, 0.0099, 1, 9).words
+    rose = Trend(-0.02, -0.03, 0.01, 1, 9).words
+    assert rose.startswith("rose by 2 % (95 % interval: by -1 % to 3 %)")
 
 
 def test_a_refused_status_is_answered_in_the_words_of_the_lists() -> None:

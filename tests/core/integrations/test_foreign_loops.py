@@ -121,6 +121,10 @@ def events(run):
     return [record["name"] for record in lines if record["t"] == "e"]
 
 
+def recorded(run):
+    return json.loads(RunDir(Path(run.path)).config_resolved.read_text())
+
+
 @pytest.mark.slow
 def test_the_trainers_summary_is_no_last_step(unindexed, tmp_path):
     """`train_loss` is the mean of the whole training: it must not replace the last loss."""
@@ -176,6 +180,9 @@ def test_a_loss_that_is_nan_is_logged_as_it_is_and_not_as_the_trainer_repairs_it
         callback.on_train_begin(arguments, state, None)
         assert arguments.logging_nan_inf_filter is False
         assert "hf.nan_filter" in events(callback.run)
+        for _ in range(2):  # a second train() finds it switched off
+            assert recorded(callback.run)["logging_nan_inf_filter"] is True  # as the script has it
+            callback.on_train_begin(arguments, state, None)
         callback.close()
 
 

@@ -21,6 +21,11 @@ def words(text):
     return text.split()
 
 
+def names_of(text):
+    """Words, where `~` stands for a blank in a name."""
+    return [word.replace("~", " ") for word in text.split()]
+
+
 LOWER = words("""
     loss train/loss val_loss evalLoss Loss/train nll val/nll ce cross_entropy ppl perplexity val/bpb
     bpc bits_per_byte mse val/MSE mae rmse mape wer cer eer fid error top5_error eval_runtime
@@ -134,6 +139,53 @@ def test_thirty_names_that_were_made_up_have_no_direction():
 
 def test_a_word_that_turns_a_figure_leaves_it_without_a_direction():
     assert {name: direction(name) for name in TURNED} == dict.fromkeys(TURNED)
+
+
+# kind: names that a known word ends, and that say something else than the word
+SAY_OTHERWISE = {
+    "under attack": """
+        red_team/success red-team/success_rate redteam/pass_rate advbench/success_rate
+        harmbench/success harmbench/gcg/success_rate jailbreakbench/success pgd/success_rate
+        pgd_success fgsm/success autoattack/success_rate textfooler/success_rate wmdp/acc
+        strongreject/asr agentdojo/success_rate trojan/accuracy""",
+    "memorised": """
+        memorisation/exact_match memorization/exact_match canary/exact_match verbatim/rougeL
+        memorized_acc extracted/exact_match regurgitation/bleu canaries/recall copyright/rouge_l
+        pii/recall""",
+    "of a constraint": """
+        constraint/return constraints/reward constraint_return violation/return hazard/reward
+        collisions/success lagrangian/reward unsafe/return""",
+    "turned round": """
+        100-acc 100-wer 1/mse -mse -loss val/-mse val/100-wer 100~-~acc 1-val_loss 1/ppl 1_ssim
+        exp(-loss) (1-nll) 1-wer acc-loss acc*-1 mse^-1 0-loss reciprocal_mse negated_loss
+        -1*mse \u2212mse 1.0-mse 100%-acc""",
+    "counts": """
+        acc_samples eval/loss/n n_loss loss_n n_errors num_errors errors_total loss_count
+        loss/count acc_total acc/n wer_n n_acc nb_errors cnt_loss #errors acc/total
+        acc/samples accuracy_samples count/acc acc_cnt psnr_n acc_sum""",
+    "read as more or as less": "motp max_drawdown val/max_drawdown MOTP relative_volume_error",
+}
+STAY_KNOWN = {
+    "max": """
+        success_rate libero/success_rate metaworld/push-v2/success top_n_accuracy f1_samples
+        precision_samples 5-shot-acc 1-shot~accuracy top-1~acc fold/0/acc 0/acc mmlu/5-shot/acc
+        reward/total total_reward rouge_sum hits@10 rouge-1 1-nn~accuracy""",
+    "min": """
+        loss/total loss_total total_loss total_error val-loss 1-ssim val/1-acc 1-best~wer 2-gram~ppl
+        client/1/loss 1-val_acc 1~-~ssim eval_time/total""",
+}
+
+
+@pytest.mark.parametrize("kind", SAY_OTHERWISE)
+def test_an_attack_a_memory_a_constraint_a_sum_or_a_count_leaves_no_direction(kind):
+    wanted = dict.fromkeys(names_of(SAY_OTHERWISE[kind]))
+    assert {name: direction(name) for name in wanted} == wanted
+
+
+def test_names_beside_those_of_attacks_sums_and_counts_keep_their_direction():
+    for way, names in STAY_KNOWN.items():
+        wanted = dict.fromkeys(names_of(names), way)
+        assert {name: direction(name) for name in wanted} == wanted
 
 
 # framework: what it logs that is better low, better high, and has no side

@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 from unguarded import alone, series  # noqa: F401
 
-from albor_core import track
+from albor_core import history, track
 from albor_core.cli.main import cli
 from albor_core.cli.runs import show_text
+from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.rundir import albor_home
 from albor_core.run.values import metrics
 from albor_core.store.index.annotations import read_annotations
@@ -38,6 +39,8 @@ def test_house_and_goal_metrics_have_room_behind_any_number_of_names(monkeypatch
 
 def told_by(*words):
     done = CliRunner().invoke(cli, words)
+    if isinstance(done.exception, AlborError):  # which main() prints
+        return f"{done.exception.message} {done.exception.hint}"
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return " ".join(done.output.split())
 
@@ -264,3 +267,66 @@ def test_what_xgboost_says_of_a_round_beside_a_program_is_not_odd(monkeypatch):
         callback.after_iteration(None, 3, {"eval": {"rmse": [0.5]}})
     assert callback.run.odd.counts == {}
     callback.close()
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """A run with room for 5 names, which logged `kept` values of 7 and more of two others."""
+    monkeypatch.setattr(metrics, "MAX_NAMES", 5)
+    with track.start("many", console=False) as run:
+        for step in (1, 2, 3):
+            late = {"late/metric": float(step), "my_pinned": 10.0 * step, "zzz_goal": -1.0 * step}
+            run.log({f"k/{i}": i for i in range(5)} | late, step=step)
+        run.set_goals({"zzz_goal": "min"})
+        run.log({"zzz_goal": -4.0}, step=4)
+    drain_index(run.dir)
+    return run
+
+
+def test_a_goal_that_comes_late_has_its_earlier_values_also_after_a_rebuild(crowded):
+    wanted = [(1, -1.0), (2, -2.0), (3, -3.0), (4, -4.0)]
+    assert series(crowded)["zzz_goal"] == wanted
+    told_by("db", "rebuild", str(crowded.dir.path))
+    assert series(crowded)["zzz_goal"] == wanted
+
+
+def test_a_pin_gives_a_metric_room_with_all_of_its_values(crowded):
+    assert "pinned metrics my_pinned" in told_by("runs", "pin", crowded.id, "my_pinned")
+    assert series(crowded)["my_pinned"] == [(1, 10.0), (2, 20.0), (3, 30.0)]
+    assert "no metric 'my_pinnned'" in told_by("runs", "pin", crowded.id, "my_pinnned")
+
+
+ASK = {
+    "a filter": ["runs", "ls", "late/metric>1"],
+    "a column": ["runs", "ls", "--columns", "id,late/metric"],
+    "an order": ["runs", "ls", "--sort", "late/metric"],
+    "an export": ["runs", "export", "{id}", "--key", "late/metric"],
+    "a plot": ["runs", "plot", "{id}", "--metric", "late/metric", "-o", "x.svg"],
+    "exports": ["runs", "export", "--filter", "since:9d", "--key", "late/metric"],
+    "a diff": ["runs", "diff", "{id}", "{id}", "--metric", "late/metric"],
+}
+
+
+@pytest.mark.parametrize("way", ASK)
+def test_a_metric_that_had_no_room_is_told_from_one_that_was_never_logged(crowded, way):
+    asked = [word.format(id=crowded.id) for word in ASK[way]]
+    said = told_by(*asked)
+    assert "logged 'late/metric', but its store had no room: it stands in the journal only" in said
+    assert f"albor runs pin {crowded.id} late/metric" in said
+    never = told_by(*(word.replace("late/metric", "never/logged") for word in asked))
+    assert "'never/logged'" in never and "no room" not in never
+
+
+def test_history_tells_a_metric_that_had_no_room(crowded):
+    run = next(iter(history.runs()))
+    with pytest.raises(NotFoundError, match="'late/metric', but its store had no room") as caught:
+        run.metrics("late/metric").columns()
+    assert f"albor runs pin {crowded.id} late/metric" in caught.value.hint
+    with pytest.raises(NotFoundError, match="no metric 'never'"):
+        run.metrics("never").columns()
+
+
+def test_what_a_goal_and_a_pin_chose_is_read_again_once(crowded, capfd):
+    told_by("runs", "pin", crowded.id, "my_pinned")
+    assert capfd.readouterr().err.count("indexing from the start") <= 1
+    assert series(crowded)["zzz_goal"][0] == (1, -1.0)

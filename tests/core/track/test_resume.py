@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_an_id_that_exists_is_refused_and_the_refusal_names_the_way():
     run = track.start(id="x")
     run.close()
     before = run.dir.journal.read_bytes()
-    with pytest.raises(InUseError, match=r"exists.*resume='allow'"):
+    with pytest.raises(InUseError, match=r"(?s)exists.*resume='allow'"):
         track.start(id="x")
     assert run.dir.journal.read_bytes() == before
 
@@ -653,3 +654,17 @@ def test_the_resolved_config_of_the_first_attempt_stays():
     with track.start(id="x", resume="must", config={"lr": 2}):
         pass
     assert read_json(run.dir.config_resolved) == {"lr": 1}
+
+
+def test_a_traceback_of_a_refusal_ends_with_the_next_step():
+    """In a notebook nobody prints the hint."""
+    with track.start(id="cell", console=False):
+        for how in ("never", "must"):
+            with pytest.raises(InUseError) as caught:
+                track.start(id="cell", resume=how, console=False)
+            assert (
+                "next: run.finish() ends the first" in traceback.format_exception(caught.value)[-1]
+            )
+    with pytest.raises(InUseError) as caught:
+        track.start(id="cell", console=False)
+    assert "next: resume='allow' continues it" in traceback.format_exception(caught.value)[-1]

@@ -84,6 +84,7 @@ def plot(
 
 def _with_metric(runs: Sequence[RecordedRun], metric: str, terms: str) -> list[RecordedRun]:
     """Those that have it, of what the filter `terms` found. Raises NotFoundError where none has."""
+    from albor_core.store.file.crowded import refuse_without_room
     from albor_core.store.query.names import has_metric, nearest
 
     if not runs:
@@ -91,6 +92,7 @@ def _with_metric(runs: Sequence[RecordedRun], metric: str, terms: str) -> list[R
         raise NotFoundError(f"cannot plot {metric!r}: {why}", hint="albor runs ls")
     found = [run for run in runs if has_metric(metric, run.keys)]
     if not found:
+        refuse_without_room(((run.folder, run.keys) for run in runs), metric)
         names = {key for run in runs for key in run.keys}
         raise NotFoundError(
             f"cannot plot {metric!r}: no run that was chosen has it{nearest(metric, names)}",

@@ -60,7 +60,7 @@ _MIN: tuple[str, ...] = (
     "rotation error|translation error|absolute trajectory error|relative pose error|sq rel",
     # medical segmentation: MONAI HausdorffDistanceMetric, SurfaceDistanceMetric
     "hausdorff|hausdorff distance|hd95|assd|asd|average surface distance|masd|hausdorff 95",
-    "average symmetric surface distance|hausdorff distance 95|relative volume error",
+    "average symmetric surface distance|hausdorff distance 95",
     # fairness: fairlearn, AIF360
     "demographic parity difference|equalized odds difference|equal opportunity difference",
     # clustering: sklearn.metrics davies_bouldin_score
@@ -68,7 +68,7 @@ _MIN: tuple[str, ...] = (
     # optimisation and bandits: BoTorch
     "regret|cumulative regret|simple regret|optimality gap",
     # structures, risk: CASP, empyrical
-    "rmsd|max drawdown|jer",
+    "rmsd|jer",
     # questions and answers: ragas; use of a codebook and diversity: Texygen
     "noise sensitivity|self bleu|pairwise bleu|hallucination rate",
     # torchmetrics and sklearn.metrics, by the names of their classes and functions
@@ -110,7 +110,7 @@ _MAX: tuple[str, ...] = (
     "human normalized score|normalized score d4rl",
     # vision: torchvision, pycocotools, torchmetrics.segmentation and detection, MOTChallenge
     "iou|miou|mean iou|jaccard|jaccard index|jaccard score|dice|dice score|dice coefficient|giou",
-    "panoptic quality|pq|mota|motp|idf1|hota|pixel accuracy|pck|oks|pdj",
+    "panoptic quality|pq|mota|idf1|hota|pixel accuracy|pck|oks|pdj",
     "dice similarity coefficient",
     "frequency weighted iou|fwiou|boundary f1|normalized surface dice|surface dice|nsd|add s auc",
     "mean intersection over union|intersection over union|generalized intersection over union",
@@ -198,12 +198,21 @@ TURNS_OF: dict[str, frozenset[str]] = {
     **dict.fromkeys(("return", "returns", "reward", "rewards"), word_set("""
         product early exit code penalty invalid
     """)),
-    **dict.fromkeys(("successrate", "passrate", "hitrate", "solverate", "winrate"), word_set("""
+    **dict.fromkeys((
+        "success", "issuccess", "successrate", "passrate", "hitrate", "solverate", "winrate",
+    ), word_set("""
         injection exploit evasion phishing deception trojan hijack hijacking manipulation spoof
         spoofing bypass intrusion fraud crash collision kill violation trigger triggered poison
         stop loss rate black white red blue player
     """)),
 }  # fmt: skip
+COUNTS = word_set("n nr num count counts cnt total samples")  # at the end of a name: how many
+TOTALS = word_set(
+    "loss losses reward rewards rew return returns cost error time runtime seconds rouge"
+)  # may be summed up
+OF_SAMPLES = word_set("f1 fbeta f precision recall jaccard auc roc ap")  # a mean of sklearn
+SIZED = "shot|shots|way|fold|gram|nn|hop|step|best|class|bit|layer|head|view|crop|d|x|back|stage"
+# how many of what: 5-shot-acc is no difference
 LOSS_OF = word_set("""
     cls bbox box mask rpn giou ciou diou iou dice dfl obj objectness centerness kpt keypoint seg
     aux hm wh off xy kd mel dur f0 pitch class labels ce bce reg att ctc rnnt
@@ -232,7 +241,7 @@ NEUTRAL = word_set("""
     train training metric metrics score scores value mean avg average ema sma epoch step running
     moving smooth smoothed final last best overall all total macro micro weighted binary
     multiclass multilabel none charts rollout rollouts episode ep global model objective get
-    extrinsic k n strict flexible extract main env m b l lsum sum geval text image masked token
+    extrinsic k strict flexible extract main env m b l lsum sum geval text image masked token
     char word node edge bbox segm mask top box cls classification regression per sample median
     normalized norm raw batch corpus sentence unweighted ctc att rnnt transducer ovr ovo samples
 """) | {"percent", "pct", "p50", "p90", "p95", "p99"}
@@ -261,4 +270,13 @@ TURNS = word_set("""
     corr similarity dissimilarity agreement disagreement td priority importance discount gamma
     advantage adv normaliser normalizer null nan invalid missing length len size depth tolerance
     tol alarm parity impact stealing extraction
+    nb cnt reciprocal negated flipped complement
+    redteam redteaming advbench harmbench jailbreakbench strongreject agentharm injecagent agentdojo
+    wmdp malicious attacks jailbreaks fgsm pgd apgd autoattack deepfool hopskipjump gcg autodan
+    textfooler textattack hotflip badnets trojan backdoored
+    memorisation memorization memorised memorized memorise memorize memorising memorizing canary
+    canaries extracted extractable regurgitation regurgitated verbatim copyright copyrighted
+    plagiarism leaked pii mias deanonymisation deanonymization
+    constraint constraints violation violations hazard hazards lagrangian lagrange collision
+    collisions crash crashes accident accidents
 """)

@@ -183,4 +183,4 @@ def test_tokens_a_parameter_are_said_in_words(ratio, words):
 def test_a_loss_that_stands_still_fell_by_nothing_and_not_by_minus_nothing():
     found = trend([float(step) for step in range(96)], [1.0] * 96)
     assert found is not None
-    assert found.words.startswith("fell by 0 % (0 to 0)")
+    assert found.words.startswith("fell by 0 % (95 % interval: by 0 % to 0 %)")

@@ -217,7 +217,7 @@ def test_a_dash_is_stdout(three):
         (("a", "--json"), 2, "needs a file"),
         (("nobody",), 3, "no run 'nobody'"),
         (("a", "nobody", "-o", "x.csv"), 3, "no run 'nobody'"),
-        (("a", "-o", "nowhere/x.csv"), 1, "No such file or directory"),
+        (("a", "-o", "nowhere/x.csv"), 3, "there is no folder"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_written(three, words, code, said):

@@ -111,6 +111,29 @@ def test_tail_shows_a_record_of_no_known_moment(desk, run, wall):
     assert (result.code, "step 5  [None] forged" in result.out) == (0, True), result
 
 
+@pytest.mark.parametrize("count", ["-5", "x", "1.5"])
+def test_a_number_of_records_that_is_none_is_refused(desk, run, count):
+    refused = desk.quick("runs", "tail", "r1", "-n", count)
+    assert refused.code == 2 and count in refused.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "runs export r1 -o x.csv",
+        "runs plot r1 --metric train/loss -o x.svg",
+        "report r1 -o x.html",
+        "init x.yaml",
+    ],
+)
+def test_a_folder_that_is_not_there_is_code_3_for_everything_that_writes_a_file(desk, run, words):
+    missing = desk.folder / "none"
+    *asked, name = words.split()
+    done = desk.quick(*asked, str(missing / name))
+    assert (done.code, missing.exists()) == (3, False)
+    assert f"there is no folder '{missing}'" in done.err and f"mkdir -p {missing}" in done.err
+
+
 def test_tail_follows_until_the_run_ends(desk, hold):
     run = make(desk.folder / "out", "live", end=False)
     holder = hold(run.run_lock)
@@ -172,7 +195,7 @@ def test_an_export_that_cannot_be_leaves_no_file(desk, run):
         ("r1", "-o", "x.txt"): 2,
         ("r1", "--format", "parquet"): 2,
         ("r1", "--json"): 2,
-        ("r1", "-o", "no/such/folder.csv"): 1,
+        ("r1", "-o", "no/such/folder.csv"): 3,
         ("nobody", "-o", "x.csv"): 3,
     }
     for words, code in cases.items():

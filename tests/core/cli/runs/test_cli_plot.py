@@ -160,7 +160,7 @@ def test_of_a_filter_runs_without_the_metric_are_left_out_and_said(two):
             ("--filter", "name:none", "--metric", "loss", "-o", "x.svg"),
             *(3, "cannot plot 'loss': no run matches 'name:none'\n  next: albor runs ls"),
         ),
-        (("a", "--metric", "loss", "-o", "nowhere/x.svg"), 1, "No such file or directory"),
+        (("a", "--metric", "loss", "-o", "nowhere/x.svg"), 3, "there is no folder"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_written(two, words, code, said):

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from cli_user import tree_hash, valid
 
+from albor_core import track
+from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, read_json
@@ -95,6 +97,25 @@ def test_columns_are_fields_metrics_and_params(desk, table):
     assert first.split() == ["a0", "1.0000", "0.001", "1.5", "adamw"]
     shown = desk.quick("runs", "ls", "--columns", "id,tags,parent,status,path,age,created,mfu")
     assert shown.code == 0 and "a0" in shown.out.splitlines()[1]
+
+
+def test_what_a_filter_knows_of_a_run_is_a_column_and_an_order_too(desk, monkeypatch):
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+    for name, group in (("one", "warm"), ("two", "cold"), ("three", None)):
+        more = {"job_type": "eval"} if group == "warm" else {}
+        with track.start("e", id=name, group=group, console=False, **more) as made:
+            made.log({"loss": 1.0})
+        assert desk.quick("runs", "note", made.id, f"of {name}").code == 0
+    words = ("runs", "ls", "--columns", "id,group,job_type,notes", "--sort", "group", "--reverse")
+    told = valid(desk.quick(*words, "--json"))["runs"]
+    assert {one["id"]: [*one["values"].values()] for one in told} == {
+        "one": ["warm", "eval", "of one"],
+        "two": ["cold", None, "of two"],
+        "three": [None, None, "of three"],
+    }
+    ordered = [one["id"] for one in told]
+    assert ordered.index("two") < ordered.index("one")
+    assert "warm" in desk.quick(*words).out
 
 
 def test_how_long_runs_took_is_a_column_and_an_order(desk, monkeypatch):

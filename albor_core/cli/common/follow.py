@@ -133,7 +133,10 @@ def progress_line(
     step, most = integer(state, "global_step"), integer(state, "max_steps")
     parts = [f"{clean(state.get('phase') or guard.get('state') or 'starting'):<12}"]
     if step or most is not None:
-        parts.append(f"step {step or 0}{f'/{most}' if most else ''}")
+        is_past = bool(step and most and step > most)
+        of = f", past its {most:,}" if is_past else f"/{most}" if most else ""
+        parts.append(f"step {step or 0:,}{of}" if is_past else f"step {step or 0}{of}")
+        state = {**state, "progress_percent": None} if is_past else state
     figures = _figures(state, step)
     if mains and mains[0].name in LOSSES:
         other = beside_columns(mains, LOSSES)

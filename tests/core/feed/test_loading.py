@@ -60,7 +60,7 @@ def test_a_slow_disk_leaves_a_run_without_an_end_loading_and_not_lost(
 
 def test_a_plateau_is_told_without_exponents() -> None:
     words = Trend(0.68, 0.45, 1.02, 1, 100).words
-    assert words == "fell by 68 % (45 to 102) over steps 1 to 100"
+    assert words == "fell by 68 % (95 % interval 45 to 102 %) over steps 1 to 100"
 
 
 def test_a_refused_status_is_answered_in_the_words_of_the_lists() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 
+from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import RunView
 from albor_core.run.values.quantity import counted
 
@@ -113,5 +114,7 @@ def _title(name: str, members: list[RunView]) -> str:
 
 
 def _haystack(view: RunView) -> str:
-    parts = (view.name, view.id, view.experiment, view.status, view.host, *view.tags)
+    state = shown_word(view.status, view.age_s if view.is_silent else None)
+    told = "died" if view.status == "failed" else ""
+    parts = (view.name, view.id, view.experiment, view.status, state, told, view.host, *view.tags)
     return " ".join(parts).lower()

@@ -644,7 +644,11 @@ def _nothing(is_read: bool, words: str, problem: str) -> Content:
     if not is_read:
         return styled.loading()
     if words:
-        return styled.text(f"no run matches {words!r}; esc shows all", "$ink-muted")
+        from albor_core.store.query.filter import meant_status
+
+        meant = meant_status(words.strip())
+        other = f"{meant} asks for the state, " if meant else ""
+        return styled.text(f"no run matches {words!r}; {other}esc shows all", "$ink-muted")
     if problem:
         return Content.styled("No run can be shown; the line above says why.", "$ink-muted")
     width = max(len(command) for command, _ in EMPTY)

@@ -30,7 +30,7 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class Trend:
-    """How much better a loss got over a window: shares of what it began with, positive is better."""
+    """How much better a loss got over a window: shares of its start, positive is better."""
 
     improvement: float
     low: float
@@ -71,10 +71,11 @@ def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
         lines.append(_line(batches, is_log=True))
     line = min(lines, key=lambda one: one.away)
     first, last = points[0][0], points[-1][0]
-    shares = [line.share(slope, first, last) for slope in line.slopes]
-    if None in shares:
+    found = [line.share(slope, first, last) for slope in line.slopes]
+    shares = [share for share in found if share is not None]
+    if len(shares) < len(found):
         return None
-    return Trend(*(share for share in shares if share is not None), first, last)
+    return Trend(shares[0], shares[1], shares[2], first, last)
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,10 @@ def test_numbers_come_before_nan_and_unknown():
 def test_a_sparkline_is_as_wide_as_asked_and_shows_nothing_for_nothing():
     assert len(glyphs.spark([float(i) for i in range(500)], 12)) == 12
     assert glyphs.spark([math.nan, math.inf], 12) == ""
+    nan, mark = math.nan, glyphs.UNICODE.cross
+    died = glyphs.spark([3.0, 1.0, nan, nan], 12)
+    assert died[0] > died[1] and died[2:] == mark * 2
+    assert glyphs.spark([3.0, 3.0, 1.0, 1.0, nan, nan, nan, nan], 4)[2:] == mark * 2
     assert glyphs.spark([1.0, 1.0], 12) == glyphs.UNICODE.spark[0] * 2
 
 

@@ -260,14 +260,14 @@ class AttentionDetail(Panel):
         if item is None:
             return Content("")
         tone = tone_of(item)
-        said = _wrapped(said_of(item), width, f"bold {tone}")[: 2 if height < 8 else 4]
+        said = _wrapped(said_of(item), width, f"bold {tone}", 2 if height < 8 else 4)
         lines = [*said]
         for is_needed, label, words, word_tone in self._facts(item):
             room = height - len(lines)
             if not words or room < 1:
                 continue
             most = 3 if is_needed and height >= 8 else 1
-            value = _wrapped(words, width - 8, word_tone)[: min(most, room)]
+            value = _wrapped(words, width - 8, word_tone, min(most, room))
             heads = [label, *[""] * (len(value) - 1)]
             lines += [
                 Content.assemble((f"{head:<8}", "$ink-muted"), line)
@@ -310,8 +310,12 @@ class AttentionDetail(Panel):
         return glyphs.spark(self.past[1][-400:], max(1, self.content_size.width - 8))
 
 
-def _wrapped(words: str, width: int, tone: str) -> list[Content]:
-    found = textwrap.wrap(clean(words), max(8, width), break_on_hyphens=False) or [""]
+def _wrapped(words: str, width: int, tone: str, most: int) -> list[Content]:
+    """At most so many lines; a mark says that more would follow."""
+    more = f" {glyphs.current.ellipsis}"
+    found = textwrap.wrap(
+        clean(words), max(8, width), break_on_hyphens=False, max_lines=most, placeholder=more
+    ) or [""]
     return [styled.text(line, tone) for line in found]
 
 

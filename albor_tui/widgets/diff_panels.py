@@ -253,7 +253,10 @@ def ranked(document: Document) -> list[int]:
     """The runs by the last value of the metric that they are compared by, the best first; what is
     not finite and what is not known come last. Empty where no better side is known.
     """
-    stats, way = (document.get("metrics") or {}).get(document.get("metric")), document.get("direction")
+    stats, way = (
+        (document.get("metrics") or {}).get(document.get("metric")),
+        document.get("direction"),
+    )
     if not stats or way is None:
         return []
     sign = -1.0 if way == "max" else 1.0

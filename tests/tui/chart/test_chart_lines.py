@@ -377,3 +377,11 @@ def test_an_axis_of_tokens_says_so_beside_labels_of_any_width(high, has_marks):
     x = Range(620e3, 990e3)
     frame = measure((38, 8), x, y, axis="tokens", is_log=False, has_marks=has_marks)
     assert "tok" in text(compose(frame, (), Overlay())[-1])
+
+
+def test_the_cursor_says_over_how_much_of_the_axis_a_line_is_smoothed():
+    steps = tuple(float(step) for step in range(64))
+    line = Trace("main", steps, (0.6,) * 63 + (7.57,), is_noisy=True)
+    look = Look(cursor=63.0, smoothing=3)  # 0.95
+    words = " ".join(text for text, _ in reading([line], (), look, Range(0, 63), (400, 200)))
+    assert "smoothed over 2 %" in words

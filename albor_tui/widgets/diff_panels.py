@@ -112,14 +112,21 @@ class VerdictPanel(DiffPanel):
                 numbers = self._numbers(document, verdict, width)
                 found += [sentence, numbers] if numbers.plain else [sentence]
         if len(verdicts) == 1:
-            said = (str(verdicts[0].get(key) or "none") for key in ("detail", "method"))
-            why = "; ".join(words for words in said if words != "none")
-            more, room = f" {glyphs.current.ellipsis}", max(1, height - len(found))
-            wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
-            found += [Content.styled(line, "$ink-muted") for line in wrapped]
-            if verdicts[0].get("outcome") is None and (order := standing(document)).plain:
-                found.insert(1, order)
+            found = self._with_why(document, verdicts[0], found, width, height)
         return found
+
+    def _with_why(
+        self, document: Document, verdict: Document, found: list[Content], width: int, height: int
+    ) -> list[Content]:
+        """The lines on a pair with how it was judged, or with what there is in place of that."""
+        said = (str(verdict.get(key) or "none") for key in ("detail", "method"))
+        why = "; ".join(words for words in said if words != "none")
+        more, room = f" {glyphs.current.ellipsis}", max(1, height - len(found))
+        wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
+        lines = [*found, *(Content.styled(line, "$ink-muted") for line in wrapped)]
+        if verdict.get("outcome") is None and (order := standing(document)).plain:
+            lines.insert(1, order)
+        return lines
 
     def _sentence(self, document: Document, verdict: Document, index: int) -> Content:
         outcome = verdict.get("outcome")
@@ -292,7 +299,7 @@ def standing(document: Document) -> Content:
         return Content("")
     key = document["metric"]
     lasts = _lasts(key, [document["metrics"][key][i] or {} for i in ranks], 12)
-    head = styled.text(f"by the last {key} alone, which is no verdict: ", "$ink-muted")
+    head = styled.text(f"by the last {key}, not a verdict: ", "$ink-muted")
     told = [_named(document, i) + " " + last for i, last in zip(ranks, lasts, strict=True)]
     return head + Content.styled(", ", "$ink-muted").join(told)
 

@@ -243,11 +243,11 @@ def test_twelve_runs_have_a_line_each_the_best_first():
 def test_where_no_run_can_be_judged_they_are_ranked_by_last_values_and_it_says_so():
     lines = [line.plain for line in VerdictPanel().lines(twelve_runs(), 200, 9)]
     assert "none is judged against A run 0   5 points" in lines[0]
-    assert lines[1].startswith("by the last val/mse alone, which is no verdict: K run 10 0.40, J")
+    assert lines[1].startswith("by the last val/mse, not a verdict: K run 10 0.40, J")
     two = twelve_runs()
     two = {**two, "verdicts": two["verdicts"][:1], "runs": two["runs"][:2]}
     two["metrics"] = {"val/mse": two["metrics"]["val/mse"][:2]}
-    assert any("no verdict: B run 1" in line.plain for line in VerdictPanel().lines(two, 120, 9))
+    assert any("not a verdict: B run 1" in line.plain for line in VerdictPanel().lines(two, 120, 9))
 
 
 def test_what_is_reached_has_its_own_name_and_no_tokens_that_nobody_counted():

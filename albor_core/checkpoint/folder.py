@@ -60,6 +60,8 @@ class Snapshot:
     """Validation loss measured at this very step."""
     sound: int = 0
     """Step of the newest figures that were read and showed no trouble."""
+    weights: str = MODEL
+    """The file of `model`."""
 
     @property
     def num_bytes(self) -> int:
@@ -89,8 +91,13 @@ class Checkpoint:
     def step(self) -> int:
         return int(self.manifest["step"])
 
+    @property
+    def weights(self) -> str:
+        """The file of what was trained."""
+        return str(self.manifest.get("weights", MODEL))
+
     def model(self) -> dict[str, Tensor]:
-        return read_tensors(self.path / MODEL)
+        return read_tensors(self.path / self.weights)
 
     def optimizer(self) -> dict[str, Tensor]:
         return read_tensors(self.path / OPTIMIZER)
@@ -165,7 +172,7 @@ def adopt(
     with built(final) as room:
         files = dict(_share_files(source, room))
         files[TRAINER] = _write_trainer(room, trainer)
-        snapshot = Snapshot(source.step, {}, {}, trainer, journal)
+        snapshot = Snapshot(source.step, {}, {}, trainer, journal, weights=source.weights)
         _seal(room, snapshot, files, run_id, source.manifest["id"], hashes)
     return final
 
@@ -196,7 +203,7 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 def _write_files(folder: Path, snapshot: Snapshot) -> Iterator[tuple[str, FileHash]]:
-    yield MODEL, write_tensors(folder / MODEL, snapshot.model)
+    yield snapshot.weights, write_tensors(folder / snapshot.weights, snapshot.model)
     yield OPTIMIZER, write_tensors(folder / OPTIMIZER, snapshot.optimizer)
     yield TRAINER, _write_trainer(folder, snapshot.trainer)
     for name, content in snapshot.extra.items():
@@ -233,6 +240,7 @@ def _seal(
         "algo": ALGO,
         "files": {name: file.to_json() for name, file in files.items()},
         "journal": dict(snapshot.journal),
+        **({} if snapshot.weights == MODEL else {"weights": snapshot.weights}),
         **hashes,
     }
     manifest["self_hash"] = identity_of(manifest)
@@ -284,7 +292,7 @@ def verify(path: Path) -> Checkpoint:
         raise DamagedFileError("manifest.json does not describe a checkpoint")
     if name_of(manifest["step"]) != path.name:
         raise DamagedFileError(f"the manifest is of step {manifest['step']}")
-    _check_sizes(path, files)
+    _check_sizes(path, files, str(manifest.get("weights", MODEL)))
     threads = min(VERIFIED_BY, len(os.sched_getaffinity(0)))
     seen = {name: hash_file(path / name, algo, threads=threads).hash for name in files}
     for name, digest in seen.items():
@@ -303,9 +311,9 @@ def _is_table_of_files(files: object) -> TypeGuard[dict[str, dict[str, Any]]]:
     )
 
 
-def _check_sizes(path: Path, files: Mapping[str, Any]) -> None:
+def _check_sizes(path: Path, files: Mapping[str, Any], weights: str) -> None:
     """Cheap, so first: a cut file is found before gigabytes are hashed."""
-    for name in (MODEL, OPTIMIZER, TRAINER):
+    for name in (weights, OPTIMIZER, TRAINER):
         if name not in files:
             raise DamagedFileError(f"the manifest does not list {name}")
     for name, stated in files.items():

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from albor_core.config.load import Config, limits
 from albor_core.config.recipes.causal_lm import SHORTEST
 from albor_core.config.recipes.own import CLASS
+from albor_core.config.recipes.registry import entries
 from albor_core.config.sections import BIASES_OFF, BIASES_ON, ArchitectureConfig, Section
 from albor_core.run.values.numbers import WRITTEN
 
@@ -135,3 +136,19 @@ def _ask_by_recipe(config: dict[str, Any], whole: dict[str, Any]) -> None:
             "recipe": {"maxProperties": 0},
         },
     }
+    if typed := {name: one.settings for name, one in entries().items() if one.settings}:
+        config["else"]["properties"]["recipe"] = {}
+        config["allOf"] = [*_by_mode(typed)]
+
+
+def _by_mode(typed: dict[str, type[Section]]) -> Iterator[dict[str, Any]]:
+    """What stands in `recipe`, by the recipes that have settings; nothing under the others."""
+
+    def asks(names: list[str]) -> dict[str, Any]:
+        mode = {"required": ["mode"], "properties": {"mode": {"enum": names}}}
+        return {"required": ["training"], "properties": {"training": mode}}
+
+    for name, section in typed.items():
+        yield {"if": asks([name]), "then": {"properties": {"recipe": section.model_json_schema()}}}
+    untyped = sorted(entries().keys() - typed.keys())
+    yield {"if": asks(untyped), "then": {"properties": {"recipe": {"maxProperties": 0}}}}

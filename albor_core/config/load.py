@@ -25,7 +25,7 @@ from albor_core.config.config_file import (
 )
 from albor_core.config.microbatches import MAX_RANKS, RankShare, share_of, world_sizes
 from albor_core.config.monitoring import MonitoringConfig
-from albor_core.config.recipes.registry import REQUIRED, recipe_problems
+from albor_core.config.recipes.registry import DEFAULT, recipe_problems, required, settings_of
 from albor_core.config.sections import (
     CROSS_CHECK,
     DataConfig,
@@ -121,6 +121,7 @@ class Config(Section):
     def resolved(self) -> dict[str, Any]:
         """Every field with every default, as plain JSON, but for what a recipe does without."""
         found = self.model_dump(mode="json")
+        found["recipe"] = settings_of(self.training.mode, self.recipe)
         if self.model.architecture is None:
             del found["model"]["architecture"]
         if "train" not in self.data.model_fields_set:
@@ -377,12 +378,12 @@ def _mode_in(data: Mapping[str, Any]) -> str:
     """What a config, right or wrong, says as training.mode."""
     training = data.get("training")
     said = training.get("mode") if isinstance(training, Mapping) else None
-    return said if isinstance(said, str) else "causal_lm"
+    return said if isinstance(said, str) else DEFAULT
 
 
 def _missing(data: Mapping[str, Any], mode: str) -> Iterator[Problem]:
     """What its recipe needs and a config does not say, also in sections that are wrong."""
-    for field in REQUIRED.get(mode, ()):
+    for field in required(mode):
         section, name = field.split(".")
         said = data.get(section) or {}
         if not isinstance(said, Mapping):

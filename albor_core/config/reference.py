@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from albor_core.config.load import Config
-from albor_core.config.recipes.registry import REQUIRED
+from albor_core.config.recipes.registry import DEFAULT, entries, required
 from albor_core.config.sections import Section
 
 _HEAD = """# Configuration
@@ -84,7 +84,13 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 def render_reference() -> str:
     """Markdown: one table per section, in the order of the file."""
-    return "\n".join([_HEAD, *_sections(Config, "")])
+    own = (
+        text
+        for entry in entries().values()
+        if entry.settings is not None
+        for text in _sections(entry.settings, f"recipe of {entry.name}")
+    )
+    return "\n".join([_HEAD, *_sections(Config, ""), *own])
 
 
 def _sections(section: type[Section], path: str) -> Iterator[str]:
@@ -122,7 +128,7 @@ def _line(text: str | None) -> str:
 
 def _asked(path: str) -> set[str]:
     """The fields of a section without which a run of Albor's own recipe does not begin."""
-    fields = (field.rpartition(".") for field in REQUIRED["causal_lm"])
+    fields = (field.rpartition(".") for field in required(DEFAULT))
     return {name for section, _, name in fields if section == path}
 
 

@@ -89,7 +89,10 @@ class Fp8Mlp:
 
     def __init__(self, gate_up: Weight, down: Weight, scales: Scales, number: int) -> None:
         """`number`: of the layer."""
+        assert gate_up.gradient is not None
+        assert down.gradient is not None, "fp8 trains every matrix"
         self.gate_up, self.down = gate_up, down
+        self._gradients = gate_up.gradient, down.gradient
         self._scales, self._first = scales, number * TENSORS
         self._weights: dict[int, Both] = {}
 
@@ -114,11 +117,11 @@ class Fp8Mlp:
         y, wide, a = kept
         gate_up, down = self._weights[GATE_UP], self._weights[DOWN]
         d = fp8.cast(dy, *self._at(D_OUTPUT))
-        self._product(d.columns, a, (D_OUTPUT, ACTIVATION), self.down.gradient)
+        self._product(d.columns, a, (D_OUTPUT, ACTIVATION), self._gradients[1])
         da = dy.new_empty(dy.shape[0], a.shape[0])
         self._product(d.rows, down.columns, (D_OUTPUT, DOWN), da)
         d = fp8.swiglu_backward(wide, da, *self._at(D_GATE_UP))
-        self._product(d.columns, y, (D_GATE_UP, INPUT), self.gate_up.gradient)
+        self._product(d.columns, y, (D_GATE_UP, INPUT), self._gradients[0])
         return self._product(d.rows, gate_up.columns, (D_GATE_UP, GATE_UP), torch.empty_like(dy))
 
     def _at(self, place: int) -> tuple[Tensor, Tensor]:

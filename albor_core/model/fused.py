@@ -15,7 +15,7 @@ the same bits, and then takes its tapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,10 +29,11 @@ from albor_core.kernels.ops import attention, cross_entropy, qk_norm, rope_qkv
 from albor_core.kernels.ops.add_rms_norm import add_norm_forward
 from albor_core.kernels.ops.embedding import embedding_backward
 from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
-from albor_core.model.flat import FlatParameters, Segment, is_of_heads
+from albor_core.model.flat import FlatParameters, is_of_heads
 from albor_core.model.fp8 import Fp8Mlp, Scales
-from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, cut_in, shifted
-from albor_core.model.mlp import HalfMlp, Weight
+from albor_core.model.head import IGNORED, HeadPass, HeadScore, NextTokens, Scored, shifted
+from albor_core.model.llama import SCORED_BYTES, Llama, cut_in
+from albor_core.model.mlp import HalfMlp
 
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
 OPS = ("rms_norm", "add_rms_norm", "rope_qkv", "swiglu", "cross_entropy", "embedding")
@@ -72,17 +73,17 @@ class Layer:
                 norm_of(flat, f"{attention}.q_norm"),
                 norm_of(flat, f"{attention}.k_norm"),
             )
-        self.qkv = weight_of(flat.matrices, f"{attention}.q_proj", f"{attention}.v_proj")
-        self.o = weight_of(flat.matrices, f"{attention}.o_proj")
-        gate_up = weight_of(flat.matrices, f"{mlp}.gate_proj", f"{mlp}.up_proj")
-        down = weight_of(flat.matrices, f"{mlp}.down_proj")
-        self.mlp = Fp8Mlp(gate_up, down, scales, number) if scales else HalfMlp(gate_up, down)
-
-
-def weight_of(segment: Segment, first: str, last: str = "") -> Weight:
-    """One projection, or several in a row as one."""
-    names = (f"{first}.weight", f"{last}.weight" if last else "")
-    return Weight(segment.view(segment.shadow, *names), segment.view(segment.gradient, *names))
+        self.bias = bias_of(flat, attention)
+        self.qkv = flat.weight(f"{attention}.q_proj.weight", f"{attention}.v_proj.weight")
+        self.o = flat.weight(f"{attention}.o_proj.weight")
+        gate_up = flat.weight(f"{mlp}.gate_proj.weight", f"{mlp}.up_proj.weight")
+        down = flat.weight(f"{mlp}.down_proj.weight")
+        learns = not flat.vectors.gradient.is_meta
+        self.mlp = (
+            Fp8Mlp(gate_up, down, scales, number)
+            if scales
+            else HalfMlp(gate_up, down, learns=learns)
+        )
 
 
 def norm_of(flat: FlatParameters, module: str) -> Norm:
@@ -90,6 +91,23 @@ def norm_of(flat: FlatParameters, module: str) -> Norm:
     name, vectors = f"{module}.weight", flat.vectors
     alike = flat.norms(of_heads=is_of_heads(name))
     return Norm(vectors.view(vectors.master, name), alike.index(name))
+
+
+@dataclass
+class Bias:
+    """Of q, k and v, fp32."""
+
+    value: Tensor
+    gradient: Tensor
+
+
+def bias_of(flat: FlatParameters, attention: str) -> Bias | None:
+    first, last = (f"{attention}.{name}_proj.bias" for name in "qv")
+    vectors = flat.vectors
+    if first not in vectors.places:
+        return None
+    value = vectors.view(vectors.master, first, last)
+    return Bias(value, vectors.view(vectors.gradient, first, last))
 
 
 @dataclass
@@ -142,9 +160,9 @@ class FusedLlama:
         config = self.config = model.config
         self.heads = config.num_attention_heads, config.num_key_value_heads
         self.rotary = model.model.rotary_emb
-        self.embedding = weight_of(flat.matrices, "model.embed_tokens")
-        tied = model.lm_head is None
-        self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
+        self.flat, tied = flat, model.lm_head is None
+        self.embedding = flat.weight("model.embed_tokens.weight")
+        self.head = self.embedding if tied else flat.weight("lm_head.weight")
         self.scales = scales
         self.layers = [
             Layer(flat, i, scales, slides=config.slides(i)) for i in range(config.num_hidden_layers)
@@ -156,6 +174,8 @@ class FusedLlama:
         if of_heads:
             self.head_norm_gradients = vectors.rows(vectors.gradient, of_heads)
         self._segments = cut_in(max(1, segments), config.num_hidden_layers)
+        self.sums: Mapping[str, Tensor] = {}
+        """The means that the last forward's score gave beside its loss."""
         self.tapes: list[Tape] = []
         self._borders: list[Border] = []
         self._last: Normed | None = None
@@ -164,7 +184,7 @@ class FusedLlama:
     def left_out(self, B: int, T: int) -> dict[str, str]:
         """Kernels that do not take such batches, and why: slower ones run instead."""
         layer = self.layers[0]
-        qkv = layer.qkv.value.new_empty(()).expand(B, T, len(layer.qkv.value))
+        qkv = self.embedding.value.new_empty(()).expand(B, T, layer.qkv.shape[0])
         found = {"attention": attention.misfit(qkv, *self.heads)}
         if isinstance(layer.mlp, HalfMlp):
             found |= layer.mlp.left_out(B * T)
@@ -177,16 +197,20 @@ class FusedLlama:
         upstream: Tensor,
         labels: Tensor | None = None,
         document: Tensor | None = None,
+        *,
+        score: HeadScore | None = None,
     ) -> Tensor:
-        """The mean loss in nats per counted token, fp32, 0 when none counts; its gradient will be
-        `upstream` (fp32 scalar).
+        """The mean loss that `score` makes of the head's output, fp32; its gradient will be
+        `upstream` (fp32 scalar), and its other means lie in `sums`. Without one it is nats per
+        counted token, 0 when none counts.
 
-        ids (B, T) int64, and labels if they are others; shifted in here; document (B, T) where a
-        token sees its own alone. Also writes the head's gradient. ValueError for more than
-        max_position_embeddings tokens in a row.
+        ids (B, T) int64, and labels if they are others; document (B, T) where a token sees its own
+        alone. Also writes the head's gradient. ValueError for more than max_position_embeddings
+        tokens in a row.
         """
-        targets = shifted(ids if labels is None else labels)
-        return self._score(self.hidden(ids, document), targets, upstream)
+        wanted = score or NextTokens(ids if labels is None else labels)
+        loss, self.sums = self._score(self.hidden(ids, document), wanted.begin(upstream))
+        return loss
 
     @torch.no_grad()
     def logits(self, ids: Tensor, document: Tensor | None = None) -> Tensor:
@@ -194,15 +218,15 @@ class FusedLlama:
         return self.head(self.hidden(ids, document, keeps=False)).view(*ids.shape, -1)
 
     @torch.no_grad()
-    def score(self, ids: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss in nats per counted token, fp32, as the plain model has it in eval mode;
-        keeps nothing. ValueError in fp8, whose scales follow what training sees.
+    def score(self, ids: Tensor, labels: Tensor, document: Tensor | None = None) -> Tensor:
+        """The mean loss in nats per counted token, fp32, as the plain model measures it; keeps
+        nothing. ValueError in fp8, whose scales follow what training sees.
         """
         if self.scales is not None:
             raise ValueError("what is scored here would move the scales of fp8")
-        h, targets = self.hidden(ids, keeps=False), shifted(labels)
+        h, targets = self.hidden(ids, document, keeps=False), shifted(labels)
         count, unused = (targets != IGNORED).sum(), torch.ones((), device=h.device)
-        rows = max(1, SCORED_BYTES // (self.head.value.shape[0] * h.element_size()))
+        rows = max(1, SCORED_BYTES // (self.head.shape[0] * h.element_size()))
         loss = torch.zeros((), dtype=torch.float64, device=h.device)
         pieces = zip(h.split(rows), targets.split(rows), strict=True)  # type: ignore[no-untyped-call]
         for piece, wanted in pieces:
@@ -293,7 +317,7 @@ class FusedLlama:
         keeps: bool,
     ) -> tuple[Normed, Tape]:
         eps = self.config.rms_norm_eps
-        qkv, projected = self._turned(layer, layer.qkv(before.y).view(*shape, -1), tables)
+        qkv, projected = self._turned(layer, _projected(layer, before.y).view(*shape, -1), tables)
         attended: attention.Attended | documents.AttendedDocuments
         if stretches is None:
             by_kernels = None if keeps else False  # of a backward: the forward is SDPA's anyway
@@ -317,23 +341,26 @@ class FusedLlama:
         eps = self.config.rms_norm_eps
         return qk_norm.norm_and_turn(qkv, q, k, *tables, *self.heads, eps), qkv
 
-    def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
+    def _score(self, h: Tensor, asked: HeadPass) -> Scored:
         """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""
-        count, z_loss = (targets != IGNORED).sum(), self.config.z_loss
-        rows = max(1, LOGITS_BYTES // (self.head.value.shape[0] * h.element_size()))
-        loss = torch.zeros((), device=h.device)
-        dh, beta = torch.empty_like(h), 0.0
-        pieces = zip(h.split(rows), targets.split(rows), dh.split(rows), strict=True)  # type: ignore[no-untyped-call]
-        for piece, labels, out in pieces:
-            logits = self.head(piece)
-            loss += cross_entropy.score(logits, labels, z_loss, upstream, writes=True, count=count)
-            torch.mm(logits, self.head.value, out=out)
-            gradient = self.head.gradient
-            torch.addmm(gradient, logits.t(), piece, beta=beta, out=gradient)
+        each = self.head.shape[0] * (asked.logit_bytes or h.element_size())
+        pieces = _pieces(len(h), max(1, LOGITS_BYTES // each))
+        dh, beta, seen = torch.empty_like(h), 0.0, None
+        if asked.looks_first:
+            for rows in pieces:
+                seen = None  # two pieces of them are a GiB too many
+                seen = self.head(h[rows])
+                asked.look(rows, seen)
+            pieces.reverse()  # the last is there
+        for rows in pieces:
+            logits, seen = self.head(h[rows]) if seen is None else seen, None
+            asked.write(rows, logits)
+            torch.mm(logits, self.head.value, out=dh[rows])
+            self.head.learn(h[rows], logits, beta)
             beta = 1.0
-            del logits  # two pieces of them are a GiB too many
+            del logits
         self._dh = dh
-        return loss
+        return asked.done()
 
     def backward(self, ids: Tensor) -> None:
         """Every gradient at its place in the flat buffers, over the last one; empties the tape."""
@@ -371,7 +398,9 @@ class FusedLlama:
         sum_parts(sums, self.norm_gradients)
         if head_sums is not None and self.head_norm_gradients is not None:
             sum_parts(head_sums, self.head_norm_gradients)
-        embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
+        if (gradient := self.embedding.gradient) is not None:
+            embedding_backward(ids, dx, gradient, adds=self.head is self.embedding)
+        self.flat.forget_still()
         self._dh = self._last = None
         yield 0
 
@@ -419,7 +448,10 @@ class FusedLlama:
             dqkv = documents.gradient_of(kept, d_rows, *tables, *self.heads)
         if tape.projected is not None:
             through_heads(layer, tape.projected, dqkv)
-        return layer.qkv.backward(tape.before.y, dqkv.flatten(0, 1)), d_middle
+        d_projected = dqkv.flatten(0, 1)
+        if layer.bias is not None:
+            torch.sum(d_projected, 0, dtype=torch.float32, out=layer.bias.gradient)
+        return layer.qkv.backward(tape.before.y, d_projected), d_middle
 
     def _heads_backward(
         self, parts: Tensor | None, layer: Layer, projected: Tensor, dqkv: Tensor
@@ -433,6 +465,18 @@ class FusedLlama:
         found = dqkv, parts[q.number], parts[k.number]
         eps = self.config.rms_norm_eps
         qk_norm.norm_gradient(projected, q.weight, k.weight, *found, *self.heads, eps)
+
+
+def _projected(layer: Layer, y: Tensor) -> Tensor:
+    """q, k and v, rounded once."""
+    if layer.bias is None:
+        return layer.qkv(y)
+    return F.linear(y, layer.qkv.value, layer.bias.value.to(y.dtype))
+
+
+def _pieces(count: int, size: int) -> list[slice]:
+    """So many rows, at most `size` at a time."""
+    return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
 
 
 def _norm_backward(

@@ -27,10 +27,12 @@ from torch.utils.checkpoint import checkpoint
 from albor_core.config.hf_config import hf_config
 from albor_core.config.shape import ModelShape, RopeScaling
 from albor_core.kernels.ops.rms_norm import rms_norm
+from albor_core.model.head import IGNORED as IGNORED
+from albor_core.model.head import mean_nats
+from albor_core.model.head import shifted as shifted
 
-IGNORED = -100  # label of a position that is not trained on, as in transformers
-EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
 SCORED_BYTES = 1 << 28  # logits and what is made of them at one time, where nothing is trained
+EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
 HALF_JITTER = 1 / 256  # of what writes alike: less than a first step, and no rounding's luck
 BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, all matrices at scale 1
 
@@ -53,8 +55,6 @@ class LlamaConfig(ModelShape):
     """Whether logits begin near 0 since the halves of the residual stream cancel in the head."""
     residual_in_fp32: bool = True
     """Under autocast; otherwise in autocast's dtype."""
-    z_loss: float = 0.0
-    """Weight of mean(log(sum(exp(logits)))^2) in the loss while training."""
 
     def to_hf(
         self,
@@ -401,48 +401,25 @@ class Llama(nn.Module):
         input_ids: Tensor,
         labels: Tensor | None = None,
         document: Tensor | None = None,
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """(logits (B, T, V), None), or with labels (None, loss), which keeps no logits.
+        *,
+        score: Callable[[Tensor, Tensor], Any] | None = None,
+    ) -> tuple[Tensor | None, Any]:
+        """(logits (B, T, V), None); with `score` (None, what that makes of hidden states (B, T, D)
+        behind the last norm and of the head (V, D)): what is trained for, the model does not know.
 
-        input_ids (B, T) int64. labels (B, T) int64, aligned with input_ids and shifted in here as
-        transformers does: position t is scored on labels[:, t + 1]. IGNORED positions do not count.
-        document (B, T), equal within a document: a token sees those of its own alone.
-        loss is fp32, the mean in nats per counted token, in training mode with z_loss; 0 when
-        none counts. Without gradients it is added up piece by piece: of logits and what is made of
-        them there are at most SCORED_BYTES. ValueError if T exceeds max_position_embeddings.
+        With labels it is measured, which keeps no logits: (None, mean nats per counted token), as
+        `mean_nats`. input_ids (B, T) int64. labels (B, T) int64, aligned with input_ids and shifted
+        as transformers does: position t is scored on labels[:, t + 1]. document (B, T), equal
+        within a document: a token sees those of its own alone. ValueError if T exceeds
+        max_position_embeddings.
         """
         h = self.model(input_ids) if document is None else self.model(input_ids, document)
+        if score is not None:
+            return None, score(h, self.head_weight)
         if labels is None:
             return self.logits(h), None
-        head = self.head_weight
-        targets = shifted(labels)  # shifting logits would copy them
-        if not torch.is_grad_enabled() and not self.training:
-            return None, _score(h.flatten(0, 1), head, targets)
-        wide = F.linear(h, head).float().flatten(0, 1)
-        counted = targets != IGNORED
-        loss = F.cross_entropy(wide, targets, ignore_index=IGNORED)
-        loss = torch.where(counted.any(), loss, 0.0)  # the mean of nothing is NaN
-        if self.training and self.config.z_loss:
-            squares = wide.logsumexp(-1).square() * counted
-            loss = loss + self.config.z_loss * squares.sum() / counted.sum().clamp_min(1)
-        return None, loss
-
-
-def shifted(labels: Tensor) -> Tensor:
-    """(B T,) for each position of labels (B, T) the one that follows; IGNORED for the last."""
-    return F.pad(labels[:, 1:], (0, 1), value=IGNORED).flatten()
-
-
-def _score(h: Tensor, head: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of targets (N,) after hidden states h (N, D), fp32."""
-    weight = head.to(h.dtype)
-    rows = max(1, SCORED_BYTES // (8 * len(weight)))  # the logits in fp32 and their log-softmax
-    total = torch.zeros((), dtype=torch.float64, device=h.device)
-    pieces = zip(h.split(rows), targets.split(rows), strict=True)  # type: ignore[no-untyped-call]
-    for piece, labels in pieces:
-        logits = F.linear(piece, weight).float()
-        total += F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-    return (total / (targets != IGNORED).sum().clamp_min(1)).float()
+        pieces = None if self.training else SCORED_BYTES
+        return None, mean_nats(h, self.head_weight, shifted(labels), pieces)
 
 
 def init_std(config: LlamaConfig) -> dict[str, float]:

@@ -5,29 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from albor_core.kernels.ops import swiglu_down, swiglu_up
-
-
-@dataclass
-class Weight:
-    """A matrix as the forward reads it, and where its gradient belongs."""
-
-    value: Tensor
-    gradient: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x @ self.value.t()
-
-    def backward(self, x: Tensor, dy: Tensor) -> Tensor:
-        """The gradient of x; that of the matrix is written."""
-        torch.mm(dy.t(), x, out=self.gradient)
-        return dy @ self.value
+from albor_core.model.standing import Weight as Weight
 
 
 class HalfMlp:
@@ -35,10 +18,11 @@ class HalfMlp:
     it keeps y, gates and SwiGLU's results. bf16 or fp32.
     """
 
-    def __init__(self, gate_up: Weight, down: Weight) -> None:
+    def __init__(self, gate_up: Weight, down: Weight, *, learns: bool = True) -> None:
+        """`learns`: a backward comes."""
         self.gate_up, self.down = gate_up, down
         swiglu_up.decide(gate_up.value)
-        if not down.gradient.is_meta:  # frozen: no backward comes
+        if learns:
             swiglu_down.decide(down.value)
 
     def left_out(self, rows: int) -> dict[str, str]:
@@ -51,11 +35,11 @@ class HalfMlp:
     def forward(self, y: Tensor) -> tuple[Tensor, Any]:
         """(what is added, what the backward needs)."""
         gate_up = swiglu_up.project(y, self.gate_up.value)
-        return self.down(gate_up[:, self.down.value.shape[1] :]), (y, gate_up)
+        return self.down(gate_up[:, self.down.shape[1] :]), (y, gate_up)
 
     def backward(self, kept: Any, dy: Tensor) -> Tensor:
         """The gradient at y, from that of what was added; the matrices' are written."""
         y, gate_up = kept
-        torch.mm(dy.t(), gate_up[:, self.down.value.shape[1] :], out=self.down.gradient)
+        self.down.learn(gate_up[:, self.down.shape[1] :], dy)
         swiglu_down.swiglu_down_backward(dy, self.down.value, gate_up)
         return self.gate_up.backward(y, gate_up)

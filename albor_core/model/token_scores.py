@@ -76,7 +76,7 @@ class FusedScorer:
         width = max(T, min(self._longest, T + -T % LENGTH_STEP))
         hidden = self._fused.hidden(F.pad(ids, (0, width - T)), keeps=False)
         scored, head = hidden.view(B, width, -1)[where[:, 0], where[:, 1]], self._fused.head
-        rows = max(1, SCORED_BYTES // (len(head.value) * hidden.element_size()))
+        rows = max(1, SCORED_BYTES // (head.shape[0] * hidden.element_size()))
         logs, hits = [], []
         for h, wanted in zip(scored.split(rows), targets.split(rows), strict=True):  # type: ignore[no-untyped-call]
             logits = head(h)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from albor_core.config.choices import FUSED_OPTIMIZERS
 from albor_core.config.load import Config
 from albor_core.config.microbatches import share_of
+from albor_core.config.recipes.entry import Lots
 from albor_core.config.shape import ModelShape
 from albor_core.plan.facts import PlanFacts
 
@@ -120,10 +121,7 @@ def shape_obstacles(shape: ModelShape, length: int, name: str) -> tuple[str, ...
 
 
 def _block_obstacles(shape: ModelShape) -> tuple[tuple[bool, str], ...]:
-    return (
-        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
-        (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
-    )
+    return ((shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),)
 
 
 def _mask_obstacles(
@@ -155,27 +153,35 @@ def _dotted(capability: tuple[int, int]) -> str:
     return ".".join(map(str, capability))
 
 
-def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
+def memory(
+    config: Config, facts: PlanFacts, lots: Lots | None = None, obstacles: tuple[str, ...] = ()
+) -> MemoryEstimate:
     """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `optimizer_bytes`), and what the step
     that will run needs beside them; on a GPU 1 GiB for context and workspaces. Ranks on a CPU share
     its memory. An evaluation scores micro-batches without gradients, logits in pieces: the largest
-    of it and of a step counts.
+    of it and of a step counts. `lots`: what a recipe trains of the model, if not everything; what
+    stands has no gradient and no state, and in the fused step no fp32 master. `obstacles`: of the
+    recipe, to that step.
     """
+    lots = lots or Lots.of_all(config.model.architecture.shape())
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
-    if not fusion_obstacles(config, facts.device, facts.gpu_capability):
-        found = _fused(config)
+    if not (*obstacles, *fusion_obstacles(config, facts.device, facts.gpu_capability)):
+        found = _fused(config, lots)
     else:
-        found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)
+        found = _by_autograd(
+            config, lots, is_compiled=on_gpu and config.training.compile is not False
+        )
     return replace(
         found,
+        weights=found.weights + lots.beside,
         evaluation=found.evaluation if config.data.has_val else 0,
         overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
         capacity=capacity if capacity is None or on_gpu else capacity // ranks,
     )
 
 
-def _fused(config: Config) -> MemoryEstimate:
+def _fused(config: Config, lots: Lots) -> MemoryEstimate:
     """The step of model/fused.py, read off its `Tape`, `_score` and `_backward`; a number is bf16.
 
     Per token and layer 4 D + 2 H E + 2 K E + 2 F: both norms' results and both points of the
@@ -203,7 +209,7 @@ def _fused(config: Config) -> MemoryEstimate:
     """
     shape, share = config.model.architecture.shape(), config.share()
     D, F, V = shape.hidden_size, shape.intermediate_size, shape.vocab_size
-    L, N = shape.num_hidden_layers, shape.num_parameters
+    L = shape.num_hidden_layers
     norms = L * shape.num_block_vector_parameters + D
     tokens = share.batch_size * config.data.seq_len
     is_fp8 = config.training.mixed_precision == "fp8"
@@ -215,7 +221,8 @@ def _fused(config: Config) -> MemoryEstimate:
     always += projected
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
     one_backward = tokens * (2 * (2 * D + mixed) + (2 * D + 6 * F if is_fp8 else 2 * F))
-    one_backward += 4 * norms * NORM_PROGRAMS
+    biases = L * (mixed + 2 * shape.key_width) if shape.qkv_bias else 0
+    one_backward += 4 * (norms - biases) * NORM_PROGRAMS
     kept = _over_blocks(config, block=always, border=5 * D + 4, is_last_kept=True)
     step = tokens * (kept + 6 * D) + max(logits, one_backward)
     step = max(step, _muon_bytes(config, size=2, around=0))
@@ -223,15 +230,17 @@ def _fused(config: Config) -> MemoryEstimate:
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
     in_a_block = 4 * (4 * D + 4 * mixed + 4 * F) + _normed_heads(config, size=4)
     in_fp32 = _over_blocks(config, block=in_a_block, border=4 * D)
-    in_fp32 = compared * (in_fp32 + _eager_head(config))
-    beside = 8 * N + compared * (kept + 6 * D + 8 * V)
-    arrived = 2 * (N - norms) if share.world_size == COPYING_RANKS else 0
-    half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
+    in_fp32 = compared * (in_fp32 + _eager_head(config)) + 4 * lots.still_matrices
+    beside = 8 * lots.trained + compared * (kept + 6 * D + 8 * V)
+    arrived = 2 * lots.matrices if share.world_size == COPYING_RANKS else 0
+    half_copies = 2 * lots.matrices + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return MemoryEstimate(
         step="fused",
-        weights=4 * N,
-        gradients=2 * N + 2 * norms + (4 * N if share.accumulation > 1 else arrived),
-        optimizer=optimizer_bytes(config) + (2 * _num_hidden(config) if _has_muon(config) else 0),
+        weights=4 * (lots.trained + lots.still_vectors) + 2 * lots.still_matrices,
+        gradients=2 * lots.matrices
+        + 4 * norms
+        + (4 * (lots.matrices + norms) if share.accumulation > 1 else arrived),
+        optimizer=optimizer_bytes(config, lots) + (2 * lots.hidden if _has_muon(config) else 0),
         half_copies=half_copies,
         activations=step,
         start=max(0, in_fp32 - step, beside - step, CHECKED_BYTES - step),
@@ -266,7 +275,7 @@ def _scored(config: Config, *, each: int) -> int:
     return row * min(tokens, max(1, SCORED_BYTES // row))
 
 
-def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
+def _by_autograd(config: Config, lots: Lots, *, is_compiled: bool) -> MemoryEstimate:
     """The plain model: fp32 gradients 4 N, under autocast 2 N for half copies of weights.
 
     Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
@@ -289,13 +298,13 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
     size, ranks = 2 if half else 4, share.world_size
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     tokens = share.batch_size * config.data.seq_len
-    parameters, gradients = shape.num_parameters, shape.num_parameters
+    parameters, gradients = shape.num_parameters, lots.trained
     halves, gathered = shape.num_matmul_parameters if half else 0, 0
     if config.training.distributed.is_sharded:
         one_block = (parameters - shape.vocab_size * D) // layers
         gathered = size * (parameters - max(0, layers - 2) * one_block)
         parameters, halves = -(-parameters // ranks), 0
-        gradients = parameters if share.accumulation == 1 else gradients
+        gradients = -(-gradients // ranks) if share.accumulation == 1 else gradients
     in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
     kept = tokens * _kept_of_a_token(config, is_compiled=is_compiled) + _mask(config)
     activations = max(kept, in_update)
@@ -313,7 +322,8 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
         weights=4 * parameters + gathered,
         gradients=4 * gradients,
         optimizer=-(
-            -optimizer_bytes(config) // (ranks if config.training.distributed.is_sharded else 1)
+            -optimizer_bytes(config, lots)
+            // (ranks if config.training.distributed.is_sharded else 1)
         ),
         half_copies=2 * halves,
         activations=activations,
@@ -378,22 +388,15 @@ def _eager_head(config: Config) -> int:
     return each * config.model.architecture.vocab_size
 
 
-def _has_muon(config: Config) -> bool:
-    return config.optimizer.name == "muon"
-
-
-def _num_hidden(config: Config) -> int:
-    """Weights of the matrices inside the blocks, which Muon moves."""
-    shape = config.model.architecture.shape()
-    return shape.num_hidden_layers * shape.num_block_matmul_parameters
-
-
-def optimizer_bytes(config: Config) -> int:
+def optimizer_bytes(config: Config, lots: Lots) -> int:
     """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone (what NorMuon keeps of
     each row is not counted).
     """
-    muon = _num_hidden(config) if _has_muon(config) else 0
-    return 8 * config.model.architecture.shape().num_parameters - 4 * muon
+    return 8 * lots.trained - 4 * (lots.hidden if _has_muon(config) else 0)
+
+
+def _has_muon(config: Config) -> bool:
+    return config.optimizer.name == "muon"
 
 
 def _muon_bytes(config: Config, *, size: int, around: int) -> int:

@@ -34,7 +34,7 @@ from albor_core.plan.estimates import (
     schedule,
 )
 from albor_core.plan.facts import PlanFacts, SplitFacts
-from albor_core.plan.memory import MemoryEstimate, fusion_obstacles, memory
+from albor_core.plan.memory import MemoryEstimate
 from albor_core.plan.recipes.cost import Cost
 from albor_core.plan.recipes.registry import cost_of
 from albor_core.run.errors import Problem
@@ -409,7 +409,7 @@ def _memory_advice(config: Config, facts: PlanFacts, need: MemoryEstimate) -> st
         for words, changed in _smaller(config)
         if next(changed.problems(), None) is None
         and known.issuperset(_precision_problems(changed, facts))
-        and not memory(changed, facts).missing
+        and not _needs(changed, facts).missing
     ]
     if not fitting:
         if need.fixed > (need.capacity or 0):
@@ -417,8 +417,14 @@ def _memory_advice(config: Config, facts: PlanFacts, need: MemoryEstimate) -> st
             return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
         return "no smaller micro-batch fits: shorter sequences, a smaller model or a larger device"
     words, changed = max(fitting, key=lambda one: _relative_speed(one[1], facts))
-    loses = need.step == "fused" and memory(changed, facts).step != "fused"
+    loses = need.step == "fused" and _needs(changed, facts).step != "fused"
     return f"{words} would fit{', without the fused step' if loses else ''}"
+
+
+def _needs(config: Config, facts: PlanFacts) -> MemoryEstimate:
+    found = cost_of(config, facts).memory
+    assert found is not None, "advice is of what is known"
+    return found
 
 
 def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
@@ -470,7 +476,7 @@ def _relative_speed(config: Config, facts: PlanFacts) -> float:
         speed *= 0.75
     if config.training.distributed.strategy == "fsdp":
         speed *= 0.9
-    return speed if fusion_obstacles(config, facts.device, facts.gpu_capability) else speed * 1.1
+    return speed if cost_of(config, facts).obstacles else speed * 1.1
 
 
 def _with(config: Config, section: str, **changes: object) -> Config:

@@ -116,7 +116,7 @@ def _altered(found: WeightFiles) -> Iterator[Path]:
     OSError.
     """
     files = (read_json(found.folder / "manifest.json") or {}).get("files")
-    for file in found.files:
+    for file in (one for one in found.files if one.parent == found.folder):
         stated = files.get(file.name) if isinstance(files, dict) else None
         if not isinstance(stated, dict) or stated.get("algo") != "blake3":
             continue

@@ -47,6 +47,16 @@ class Batch:
     def first(self, rows: int) -> Batch:
         return self.each(lambda tensor: tensor[:rows])
 
+    def corner(self, rows: int, tokens: int) -> Batch:
+        """The first `tokens` positions of the first `rows` rows."""
+        T = self.ids.shape[1]
+
+        def part(tensor: Tensor) -> Tensor:
+            here = tensor[:rows]
+            return here[:, :tokens] if here.ndim > 1 and here.shape[1] == T else here
+
+        return self.each(part)
+
     def cut(self, pieces: int) -> Batch:
         """Each row as so many shorter ones."""
         return self.each(lambda tensor: tensor.reshape(len(tensor) * pieces, -1))

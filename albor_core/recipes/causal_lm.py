@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,12 +18,14 @@ from albor_core.data.load.order import Order
 from albor_core.data.load.source import TokenSource
 from albor_core.data.pack.special_tokens import SpecialIds, tokenizer_file
 from albor_core.data.pack.token_bytes import bytes_of_tokens
+from albor_core.model.head import Scored
 from albor_core.model.hf.tensors import load_into
 from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
 from albor_core.plan.facts import tokenizer_facts
 from albor_core.plan.start_weights import refuse_misfits, start_weights
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.companions import companions, ids_of
+from albor_core.recipes.head_loss import CrossEntropy, HeadLoss
 from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.run.files.weight_files import open_weights, without_tied_head
@@ -51,16 +54,33 @@ class PackedSource(TokenSource):
         if packed is not None and packed != tokenizer_facts(tokenizer_file(tokenizer)).sha256:
             return None
         table = bytes_of_tokens(tokenizer)
-        ids = self.stored(rows)[:, 1:]
+        found = self.batch(rows)
+        ids, labels = found["ids"][:, 1:], found.get("labels", found["ids"])[:, 1:]
         if table is None or not ids.size or int(ids.max()) >= len(table):
             return None
-        return int(table[ids].sum())
+        return int(table[ids][labels != IGNORED].sum())
 
 
 class CausalLM(Recipe):
-    fused: ClassVar[str | None] = "ce"
     compiles: ClassVar[bool] = True
     _measured: tuple[int, float | None] = (0, None)  # rows, and the bytes of a token in them
+
+    def head_loss(self) -> HeadLoss:
+        """What is trained for; a class of the user's own may give another one, and keeps the fused
+        step if it leaves `loss` alone.
+        """
+        return CrossEntropy(self.config.training.stability.z_loss)
+
+    @cached_property
+    def head(self) -> HeadLoss | None:
+        kept = ("loss", "share_of_loss", "model")
+        is_ours = all(getattr(type(self), name) is getattr(CausalLM, name) for name in kept)
+        return self.head_loss() if is_ours else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of the head loss; a class of the user's own may name others."""
+        return () if self.head is None else self.head.columns
 
     def sources(self) -> tuple[PackedSource, PackedSource | None]:
         self.train = PackedSource(self.config, validation=False)
@@ -105,6 +125,9 @@ class CausalLM(Recipe):
         except DataError as error:
             raise ConfigError(f"model.path: {error.message}", hint=error.hint) from error
 
+    def decoder(self, model: nn.Module) -> Llama | None:
+        return model if type(model) is Llama else None
+
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         assert isinstance(model, Llama)
         return [*model.model.layers]
@@ -133,9 +156,9 @@ class CausalLM(Recipe):
     # -- the objective -------------------------------------------------------------------------
 
     def loss(self, model: Forward, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        _, mean = _scored(model, batch)
-        scored = (batch.targets[:, 1:] >= 0).sum()
-        return mean * scored, {}
+        mean, means = self._scored(model, batch)
+        count = self._loss.count(batch)
+        return mean * count, {name: value * count for name, value in means.items()}
 
     def share_of_loss(
         self, model: Forward, batch: Batch, scored: int, whole: float
@@ -145,16 +168,28 @@ class CausalLM(Recipe):
         """
         if type(self).loss is not CausalLM.loss:
             return super().share_of_loss(model, batch, scored, whole)
-        _, mean = _scored(model, batch)
-        return mean / (whole / scored if scored else math.inf), {}
+        mean, means = self._scored(model, batch)
+        parts = whole / scored if scored else math.inf
+        return mean / parts, {name: value / parts for name, value in means.items()}
+
+    @cached_property
+    def _loss(self) -> HeadLoss:
+        return self.head or self.head_loss()
+
+    def _scored(self, model: Forward, batch: Batch) -> Scored:
+        _, found = model(batch.ids, None, batch.document, score=self._loss.of(batch))
+        scored: Scored = found
+        return scored
 
     def evaluate(
         self, model: Forward, batch: Batch, rows: int, scored: int
     ) -> Mapping[str, tuple[Tensor, float]]:
-        _, mean = model(batch.ids, batch.targets)
+        told = () if batch.document is None else (batch.document,)
+        _, mean = model(batch.ids, batch.targets, *told)
         if not rows:  # of nothing scored, the mean is NaN
             mean = torch.zeros_like(mean)
-        return {"val/loss": (mean.double() * rows, rows)}
+        weight = scored / (batch.ids.shape[1] - 1)  # in whole rows, as it was of these alone
+        return {"val/loss": (mean.double() * weight, weight)}
 
     def figures(self, means: Mapping[str, float], rows: Rows) -> dict[str, float]:
         loss = means["val/loss"]
@@ -172,12 +207,6 @@ class CausalLM(Recipe):
         return self._measured[1]
 
 
-def _scored(model: Forward, batch: Batch) -> Any:
-    """What the model says to a batch, whose documents it is told of if they are kept apart."""
-    told = () if batch.document is None else (batch.document,)
-    return model(batch.ids, batch.targets, *told)
-
-
 def shape_of(config: Config) -> LlamaConfig:
     """The model that a config asks for, and how its weights start."""
     begin, shape = config.model.initialization, config.model.architecture.shape()
@@ -189,7 +218,6 @@ def shape_of(config: Config) -> LlamaConfig:
         embedding_std=begin.embedding,
         head_std=begin.head,
         residual_in_fp32=config.training.residual_in_fp32,
-        z_loss=config.training.stability.z_loss,
     )
 
 

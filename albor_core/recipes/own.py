@@ -55,8 +55,7 @@ def load_recipe(config: Config, folder: Path | None) -> Recipe:
     if missing := sorted(found.__abstractmethods__):
         refuse(f"{mode} has no {', no '.join(missing)}")
     made = found(config)
-    # kernels and compiled graphs are compared with a model of ours; of its own loss they know none
-    vars(made).update(fused=None, compiles=False)
+    vars(made).update(compiles=False)  # a compiler takes minutes, and knows what it likes
     return made
 
 
@@ -180,6 +179,8 @@ def check_model(recipe: Recipe, model: Any) -> None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         refuse(f"{name} has nothing to train")
     for key, value in model.state_dict().items():
+        if not recipe.trains(key):
+            continue
         if not isinstance(value, Tensor) or value.dtype not in DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             refuse(f"{name}: a checkpoint cannot hold {key} of its state dict: {kind}")

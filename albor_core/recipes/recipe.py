@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -14,11 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from albor_core.checkpoint.folder import MODEL
 from albor_core.config.load import Config
+from albor_core.config.recipes.registry import settings_of
 from albor_core.data.load.order import Order, SequenceOrder
+from albor_core.data.pack.special_tokens import SpecialIds
+from albor_core.model.groups import group_of
 from albor_core.model.hf.tensors import stream
+from albor_core.model.llama import Llama
 from albor_core.plan.start_weights import start_weights
 from albor_core.recipes.batch import Batch
+from albor_core.recipes.head_loss import HeadLoss
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.run.files.weight_files import open_weights
 
@@ -47,25 +54,53 @@ class Source(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class PrepareRoom:
+    """Where a recipe keeps what it computes before step 1, and what part of it is this rank's."""
+
+    folder: Path
+    """Of the run, there already."""
+    begins: bool
+    """Whether the model has the weights of step 0."""
+    rank: int = 0
+    world_size: int = 1
+    tell: Callable[[float], None] = lambda share: None
+    """To be told what share is done: it says that this goes on, and a run that is silent longer
+    than guard.start_limit_s is taken for hung."""
+
+    def mine(self, items: int) -> range:
+        """Those of so many that this rank computes."""
+        return range(self.rank, items, self.world_size)
+
+
 class Recipe(ABC):
     """Data, model, objective, and what of it is saved. One object a process; it keeps no state that
     a checkpoint would have to hold.
     """
 
-    fused: ClassVar[str | None] = None
-    """The head loss by which the fused step computes this objective; None: autograd does."""
     compiles: ClassVar[bool] = False
     """Whether torch.compile is tried on the model."""
-    columns: ClassVar[tuple[str, ...]] = ()
+    weights_file: ClassVar[str] = MODEL
+    """Of a checkpoint: where what is trained lies."""
+    columns: tuple[str, ...] = ()
     """Names of the sums that `loss` gives beside the loss, logged as train/NAME."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.others: Mapping[str, nn.Module] = {}
+        """What `beside` gave, frozen and in eval mode."""
+
+    @property
+    def head(self) -> HeadLoss | None:
+        """The loss on a decoder's logits that this objective is, by which the fused step computes
+        it; None: `loss` says more than that, and autograd computes it.
+        """
+        return None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """A copy of the config's section `recipe`."""
-        return deepcopy(self.config.recipe)
+        """A copy of the config's section `recipe`, with the defaults of a recipe of Albor."""
+        return deepcopy(settings_of(self.config.training.mode, self.config.recipe))
 
     @abstractmethod
     def sources(self) -> tuple[Source, Source | None]:
@@ -78,6 +113,43 @@ class Recipe(ABC):
     @abstractmethod
     def model(self, device: torch.device) -> nn.Module:
         """On `device`, the weights whatever they are."""
+
+    def trains(self, name: str) -> bool:
+        """Whether a tensor of the state dict is trained and saved. What is not stands as the first
+        weights have it, in every attempt; a checkpoint knows it by hash.
+        """
+        return True
+
+    def settle(self, model: nn.Module) -> None:  # noqa: B027  most have nothing to do
+        """What stands may take a form of its own now, as a `StandingMatrix`: the first weights are
+        there. In place; what is trained is not touched.
+        """
+
+    def beside(self, device: torch.device) -> Mapping[str, nn.Module]:
+        """Whole models that stand beside it, by name (a teacher, a reference), with their weights:
+        from here on they are in `others`. No optimizer sees them, a checkpoint knows their hash.
+        """
+        return {}
+
+    def prepare(self, model: nn.Module, room: PrepareRoom) -> None:  # noqa: B027
+        """What is computed once, before step 1, and kept in `room`: in every attempt, on all ranks.
+        Where the run begins the weights are those of step 0; later ones are not there yet, and what
+        is needed lies in the room. It goes on where a kill left it, from whole files alone.
+        """
+
+    def group(self, name: str, tensor: Tensor) -> str:
+        """The optimizer's group of a trained tensor: vectors, which do not decay; embedding and
+        head, which may have a rate of their own; hidden, which Muon moves; matrices.
+        """
+        return group_of(name, tensor)
+
+    def decoder(self, model: nn.Module) -> Llama | None:
+        """Albor's own decoder, if it is one: then it has kernels, a reference and samples."""
+        return None
+
+    def special_ids(self) -> SpecialIds | None:
+        """Where its texts begin and end; None: it has no texts."""
+        return None
 
     def random_weights(self, model: nn.Module) -> None:
         """In place, from training.seed alone; as `model` makes them, if nothing else is said."""

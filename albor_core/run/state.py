@@ -31,6 +31,7 @@ READ_BYTES = 64 << 10
 HISTORY = 120
 PHASES = (
     "initializing",
+    "preparing",
     "compiling",
     "training",
     "evaluating",

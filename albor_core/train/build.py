@@ -24,15 +24,16 @@ from albor_core.data.load.order import Order
 from albor_core.kernels import dispatch
 from albor_core.kernels.documents import attention as documents
 from albor_core.kernels.toolchain import takes_hoppers
-from albor_core.model.flat import FlatParameters
+from albor_core.model.flat import FlatParameters, misfit
 from albor_core.model.fp8 import Scales
 from albor_core.model.fused import OPS, QK_NORM_OPS
 from albor_core.model.llama import Llama
 from albor_core.plan.memory import fusion_obstacles
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.own import check_model, check_objective, sources_of
-from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
+from albor_core.recipes.recipe import Forward, PrepareRoom, Recipe, Rows, Source
 from albor_core.recipes.registry import recipe_of
+from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import albor_home
 from albor_core.run.values.quantity import counted
@@ -41,12 +42,13 @@ from albor_core.train.kernel_choices import KeptChoices
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer, kind_of
 from albor_core.train.optim.clipping import Clip, NoiseScale, clip_from
 from albor_core.train.optim.gradients import LossScale
-from albor_core.train.optim.muon import hidden_matrices
 from albor_core.train.optim.registry import OPTIMIZERS
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement, place
 from albor_core.train.ranks.sharding import reshard, shard
+
+PREPARED = "prepared"  # folder of a run
 
 
 class BatchWeight(NamedTuple):
@@ -83,7 +85,8 @@ class Parts:
     source: Source
     val: Source | None
     order: Order
-    model: nn.Module
+    lots: Trainable
+    """Of the model."""
     forward: Forward
     """The model, compiled where that pays and the fused step is not a candidate."""
     optimizer: Optimizer | FlatAdamW
@@ -99,6 +102,15 @@ class Parts:
     """Why the fused step is not a candidate; "" if it is."""
     stage: RampStage | None = None
     """Of a step in a ramp; see `at`."""
+
+    @property
+    def model(self) -> nn.Module:
+        return self.lots.model
+
+    @property
+    def decoder(self) -> Llama | None:
+        """The model, if it is Albor's own."""
+        return self.recipe.decoder(self.model)
 
     @property
     def ranks(self) -> Ranks:
@@ -212,15 +224,16 @@ def build(
     seed_everything(training.seed)
     if not recipe.compiles:
         placement = replace(placement, compiles=False)
-    model = _model(recipe, placement, begins=begins)
+    lots = _model(recipe, placement, begins=begins)
     dispatch.remember(KeptChoices(albor_home() / "cache" / "kernels", reads=not begins))
-    refuse_absent_rates(config.optimizer, model)
+    refuse_absent_rates(config.optimizer, lots)
     mark("model")
-    obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement))
+    obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement, lots))
     mark("kernels")
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
-    optimizer = plain_optimizer(config, model) if obstacle else flat_optimizer(config, model)
+    optimizer = plain_optimizer(config, lots) if obstacle else flat_optimizer(config, lots)
+    model = lots.model
     parts = Parts(
         config,
         placement,
@@ -228,10 +241,10 @@ def build(
         source,
         val,
         order,
-        model,
+        lots,
         compiled(model, placement) if obstacle else model,
         optimizer,
-        _scales(model, placement),
+        _scales(recipe.decoder(model), placement),
         LossScale(placement.device) if placement.precision == "fp16" else None,
         clip_from(training, placement.device),
         NoiseScale(placement.device),
@@ -239,19 +252,16 @@ def build(
         clock,
         obstacle,
     )
-    if own_class(training.mode) is not None:
-        batch = parts.host_batch(source, parts.rows(0, 0, parts.ranks.rank))
-        with placement.autocast():
-            check_objective(recipe, model, parts.forward, batch.to(placement.device))
-        reshard(model)
+    if not _prepares(recipe):
+        _try_objective(parts)
     mark("model")
     return parts
 
 
-def _scales(model: nn.Module, placement: Placement) -> Scales | None:
+def _scales(model: Llama | None, placement: Placement) -> Scales | None:
     if placement.precision != "fp8":
         return None
-    assert isinstance(model, Llama), "fp8 is fused"
+    assert model is not None, "fp8 is fused"
     return Scales.of(model.config, placement.device)
 
 
@@ -262,55 +272,75 @@ def fp8_refused(reason: str) -> ConfigError:
     )
 
 
-def refuse_absent_rates(wanted: OptimizerConfig, model: nn.Module) -> None:
+def refuse_absent_rates(wanted: OptimizerConfig, lots: Trainable) -> None:
     """Refuse a rate for what the model has not, or does not train. Raises ConfigError."""
-    trained = [name for name, p in model.named_parameters() if p.requires_grad and p.ndim > 1]
-    kinds = {kind_of(name, wanted.own_lr) for name in trained}
+    kinds = {kind_of(group, wanted.own_lr) for group in lots.groups().values()}
     for kind in wanted.own_lr:
         if kind not in kinds:
             what = f"optimizer.{kind}_lr: the model has no {kind} that is trained"
             raise ConfigError(what, hint="leave it out")
-
-
-def plain_optimizer(config: Config, model: nn.Module) -> Optimizer:
-    """What optimizer.name says, over the model's parameters as they are."""
-    entry, on_gpu = OPTIMIZERS[config.optimizer.name], next(model.parameters()).is_cuda
-    if config.optimizer.name == "muon" and not hidden_matrices(model):
+    if wanted.name == "muon" and "hidden" not in lots.groups().values():
         what = "optimizer.name: muon moves matrices, and the model has none to train"
         raise ConfigError(what, hint="use adamw")
-    return entry.plain(model, **entry.settings(config.optimizer), fused=on_gpu)
 
 
-def flat_optimizer(config: Config, model: nn.Module) -> FlatAdamW:
+def plain_optimizer(config: Config, lots: Trainable) -> Optimizer:
+    """What optimizer.name says, over the trained parameters as they are."""
+    entry, groups = OPTIMIZERS[config.optimizer.name], lots.groups()
+    on_gpu = next(iter(lots.trained().values())).is_cuda
+    settings = entry.settings(config.optimizer)
+    return entry.plain(lots.model, **settings, fused=on_gpu, groups=groups)
+
+
+def flat_optimizer(config: Config, lots: Trainable) -> FlatAdamW:
     """Moves the parameters into flat buffers, with bf16 shadows."""
     entry, accumulates = OPTIMIZERS[config.optimizer.name], config.share().accumulation > 1
     assert entry.flat is not None, "an obstacle to fusion"
-    flat = FlatParameters(model, torch.bfloat16)
+    flat = FlatParameters(lots.model, torch.bfloat16, lots.groups())
     return entry.flat(flat, **entry.settings(config.optimizer), accumulates=accumulates)
 
 
-def obstacle_to_fusion(recipe: Recipe, placement: Placement) -> str:
+def obstacle_to_fusion(recipe: Recipe, placement: Placement, lots: Trainable | None = None) -> str:
     """Why the step of written-out kernels is no candidate here, or "". On a GPU it checks each of
     its kernels against fp64 first: seconds.
     """
-    config = recipe.config
-    if recipe.fused is None:
+    config, is_fp8 = recipe.config, placement.precision == "fp8"
+    if recipe.head is None or (lots is not None and recipe.decoder(lots.model) is None):
         return f"{config.training.mode} has no form of it"
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]
-    is_fp8 = placement.precision == "fp8"
+    if lots is not None and (found := misfit(lots.model) or _odd_groups(lots)):
+        return found
+    if lots is not None and is_fp8 and lots.frozen:
+        return "fp8 trains every matrix"
     update = OPTIMIZERS[config.optimizer.name].kernels
     normed = QK_NORM_OPS if config.model.architecture.shape().qk_norm else ()
     for op in (*OPS, *normed, *update, *(("fp8",) if is_fp8 else ())):
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
             return f"{op}: {reason}"
+    return _mask_obstacle(config, placement)
+
+
+def _odd_groups(lots: Trainable) -> str:
+    """What lies between the matrices that Muon moves and is in another group, if anything."""
+    trained = lots.trained()
+    groups = [(name, g) for name, g in lots.groups().items() if trained[name].ndim > 1]
+    hidden = [at for at, (_, group) in enumerate(groups) if group == "hidden"]
+    between = groups[hidden[0] : hidden[-1]] if hidden else []
+    odd = next((name for name, group in between if group != "hidden"), None)
+    return "" if odd is None else f"{odd} lies among matrices of another group of the optimizer"
+
+
+def _mask_obstacle(config: Config, placement: Placement) -> str:
+    """Of attention that does not see all before it."""
     window = config.model.architecture.shape().window(config.data.seq_len)
-    if config.data.document_mask or window is not None:
-        if not takes_hoppers(placement.device):
-            asks = "sliding_window" if window is not None else "data.document_mask"
-            return f"{asks} needs a Hopper GPU or a later one"
-        if reason := dispatch.rejection(documents.OP, placement.device, torch.bfloat16):
-            return f"{documents.OP.name}: {reason}"
+    if not config.data.document_mask and window is None:
+        return ""
+    if not takes_hoppers(placement.device):
+        asks = "sliding_window" if window is not None else "data.document_mask"
+        return f"{asks} needs a Hopper GPU or a later one"
+    if reason := dispatch.rejection(documents.OP, placement.device, torch.bfloat16):
+        return f"{documents.OP.name}: {reason}"
     return ""
 
 
@@ -348,16 +378,18 @@ def refuse_unreachable(clock: Clock) -> None:
         )
 
 
-def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> nn.Module:
-    ranks = placement.ranks
+def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> Trainable:
+    ranks, is_own = placement.ranks, own_class(recipe.config.training.mode) is not None
     here = torch.device("cpu") if ranks.is_sharded else placement.device  # it may not fit whole
     model = recipe.model(here)
-    if own_class(recipe.config.training.mode) is not None:
+    if is_own:
         check_model(recipe, model)
-    if begins:
+    lots = Trainable(recipe, model)
+    if begins or lots.frozen:  # of what stands, no checkpoint has anything
         recipe.first_weights(model)
-    elif own_class(recipe.config.training.mode) is not None:
+    elif is_own:
         recipe.random_weights(model)  # its objective is tried before a checkpoint replaces them
+    lots.settle(placement.device)
     if ranks.is_sharded:
         shard(
             model,
@@ -367,7 +399,38 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> nn.Module:
             half=placement.half,
             compiles=placement.compiles,
         )
-    return model
+    return lots
+
+
+def prepare(
+    parts: Parts, run: Path, *, begins: bool, tell: Callable[[float], None] = lambda share: None
+) -> None:
+    """Have the recipe compute what it needs before step 1; every rank, in every attempt."""
+    if not _prepares(parts.recipe):
+        return
+    folder, ranks = run / PREPARED, parts.ranks
+    folder.mkdir(exist_ok=True)
+    room = PrepareRoom(folder, begins, ranks.rank, ranks.world_size, tell)
+    with parts.placement.autocast():
+        parts.recipe.prepare(parts.model, room)
+    reshard(parts.model)
+    ranks.agree(0)  # none goes on before all are through
+    _try_objective(parts)
+
+
+def _prepares(recipe: Recipe) -> bool:
+    return type(recipe).prepare is not Recipe.prepare
+
+
+def _try_objective(parts: Parts) -> None:
+    """That of a class of the user's own. Raises ConfigError."""
+    if own_class(parts.config.training.mode) is None:
+        return
+    batch = parts.host_batch(parts.source, parts.rows(0, 0, parts.ranks.rank))
+    with parts.placement.autocast():
+        on_device = batch.to(parts.placement.device)
+        check_objective(parts.recipe, parts.model, parts.forward, on_device)
+    reshard(parts.model)
 
 
 def compiled(model: nn.Module, placement: Placement) -> Forward:

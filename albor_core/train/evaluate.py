@@ -37,7 +37,7 @@ def scoring(parts: Parts, stepper: PlainStep | GraphedStep) -> Forward:
     """
     if isinstance(stepper, GraphedStep) and parts.scales is None:
         score = stepper.model.score
-        return lambda ids, labels: (None, score(ids, labels))
+        return lambda *batch: (None, score(*batch))
 
     def plainly(*tensors: Any, **named: Any) -> object:
         with parts.placement.autocast():

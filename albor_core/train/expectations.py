@@ -26,6 +26,6 @@ def health_facts(life: Attempt, config: Config, parts: Parts) -> HealthFacts:
         resolved,
         attempt=life.attempt,
         num_steps=parts.clock.planned,
-        parameters=sum(p.numel() for p in parts.model.parameters()),
+        parameters=parts.recipe.num_parameters(parts.model),
         earlier=earlier,
     )

@@ -36,10 +36,9 @@ from albor_core.checkpoint.retention import Retention, clear_doomed
 from albor_core.checkpoint.saver import Saver
 from albor_core.config.load import Config
 from albor_core.kernels import dispatch
-from albor_core.model.llama import Llama
 from albor_core.plan.recipes.own import folder_of
 from albor_core.profile.workload import workload_of
-from albor_core.recipes.causal_lm import CausalLM
+from albor_core.recipes.recipe import Recipe
 from albor_core.run.errors import AlborError
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word
 from albor_core.run.headlines import EFFICIENCY_KEY
@@ -48,7 +47,7 @@ from albor_core.run.state import StateWriter
 from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import device_peaks, peak_flops
 from albor_core.train.alert_actions import RESPONSES, go_on
-from albor_core.train.build import Parts, build, chosen_kernels, rejected_kernels
+from albor_core.train.build import Parts, build, chosen_kernels, prepare, rejected_kernels
 from albor_core.train.evaluate import Sampler, batches_of, scoring, validation
 from albor_core.train.expectations import health_facts
 from albor_core.train.observe.alert_monitor import AlertMonitor
@@ -124,7 +123,7 @@ class Training:
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
         saved = list_checkpoints(life.run.checkpoints)
         parts = build(config, begins=not saved, folder=folder_of(life.run), mark=mark)
-        kept = parts.recipe.companions(saved[0] if saved else None)
+        kept = parts.recipe.companions(saved[0] if saved else None) | parts.lots.companions()
         self.companions, self.copies = kept, HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=parts.clock.planned)
         self.cord = AlertMonitor(
@@ -164,6 +163,7 @@ class Training:
         self.end: Outcome | None = None
         self._peak = self._peak_flops(parts)
         mark("reports")
+        self._prepare(begins=not saved)
         source = begin(self.course, life, allow_config_change=allow_config_change)
         mark("checkpoint")
         self.stepper: Stepper
@@ -207,11 +207,24 @@ class Training:
 
     # -- begin ---------------------------------------------------------------------------------
 
+    def _prepare(self, *, begins: bool) -> None:
+        """Before step 1, what the recipe needs then; visibly at work."""
+        reporter = self.reporter
+        if type(self.course.parts.recipe).prepare is not Recipe.prepare:
+            reporter.phase("preparing", limit_s=self.config.guard.start_limit_s)
+
+        def tell(share: float) -> None:
+            reporter.state.fields["progress_percent"] = round(100 * share, 2)
+            reporter.beat()
+
+        prepare(self.course.parts, self.life.run.path, begins=begins, tell=tell)
+
     def _sampler(self, parts: Parts) -> Sampler | None:
         prompts, tokenizer = self.config.training.sample_prompts, self.config.data.tokenizer
-        if not prompts or tokenizer is None or not isinstance(parts.recipe, CausalLM):
+        ids = None if parts.decoder is None else parts.recipe.special_ids()
+        if not prompts or tokenizer is None or ids is None:
             return None
-        return Sampler(tokenizer, prompts, parts.recipe.special_ids())
+        return Sampler(tokenizer, prompts, ids)
 
     @staticmethod
     def _peak_flops(parts: Parts) -> float | None:
@@ -760,8 +773,8 @@ class Training:
     def _sample(self) -> None:
         if self.sampler is None:
             return
-        assert isinstance(self.parts.model, Llama)
-        model, placement = self.parts.model, self.parts.placement
+        model, placement = self.parts.decoder, self.parts.placement
+        assert model is not None
         texts = self.sampler.continue_prompts(model, placement, self.reporter.beat)
         for prompt, text in zip(self.sampler.prompts, texts, strict=True):
             self.reporter.journal.append("s", step=self.step, prompt=prompt[:500], text=text[:1500])
@@ -784,7 +797,7 @@ class Training:
         if self.ranks.is_alone or self.ranks.is_sharded:
             return
         self.ranks.send_order(Word.COMPARE)
-        if not self.ranks.agree(fingerprint(self.parts.model)):
+        if not self.ranks.agree(fingerprint(self.parts.lots)):
             raise AlborError(
                 f"the weights of the {self.ranks.world_size} ranks differ at step {self.step}",
                 hint="albor gpu and albor kernels check: one of the devices may be faulty",

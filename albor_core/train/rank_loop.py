@@ -12,11 +12,10 @@ from torch import Tensor
 
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
 from albor_core.config.load import Config
-from albor_core.model.llama import Llama
 from albor_core.plan.recipes.own import folder_of
 from albor_core.recipes.recipe import Rows
 from albor_core.run.checkpoints import name_of
-from albor_core.train.build import build
+from albor_core.train.build import build, prepare
 from albor_core.train.evaluate import batches_of, sample_with, scoring, validate_with
 from albor_core.train.process.attempt import Attempt
 from albor_core.train.process.faults import Faults
@@ -35,6 +34,7 @@ class RankLoop:
         self.life, self.config, self.faults = life, config, faults
         begins = not list_checkpoints(life.run.checkpoints)
         self.parts = build(config, begins=begins, folder=folder_of(life.run))
+        prepare(self.parts, life.run.path, begins=begins)
         self.step = 0
         self._stepper: Stepper | None = None
         self._val: list[Rows] | None = None
@@ -80,13 +80,13 @@ class RankLoop:
                 self._val = self._val or batches_of(parts)
                 validate_with(parts, scoring(parts, self._stepper), self._val, order.at)
             case Word.FORWARD:
-                assert isinstance(parts.model, Llama)
-                sample_with(parts.model, parts.placement, (order.step, order.at))
+                assert parts.decoder is not None
+                sample_with(parts.decoder, parts.placement, (order.step, order.at))
             case Word.GATHER:
-                _gather(parts.model.state_dict())
+                _gather(parts.lots.saved())
                 _gather(parts.optimizer.tensors())
             case Word.COMPARE:
-                parts.ranks.agree(fingerprint(parts.model))
+                parts.ranks.agree(fingerprint(parts.lots))
 
 
 def _gather(tensors: Mapping[str, Tensor]) -> None:

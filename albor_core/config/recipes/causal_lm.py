@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from albor_core.config.recipes.entry import SOME_READ, Lots, Numbers, RecipeEntry
 from albor_core.run.errors import Problem
+
+if TYPE_CHECKING:
+    from albor_core.config.load import Config
 
 REQUIRED = ("model.architecture", "data.train")
 """Fields that a config of this recipe has to have."""
@@ -29,9 +33,6 @@ def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem("data.seq_len", what, f"use at most {longest}, or raise that")
     if model and model.architecture and model.architecture.tie_word_embeddings:
         yield from _head_problems(model, sections.get("optimizer"))
-    if sections.get("recipe"):
-        what = "is the section of a class of your own, and training.mode is causal_lm"
-        yield Problem("recipe", what, "leave it out, or set training.mode to package.module:Class")
 
 
 def _head_problems(model: Any, optimizer: Any) -> Iterator[Problem]:
@@ -41,3 +42,29 @@ def _head_problems(model: Any, optimizer: Any) -> Iterator[Problem]:
         yield Problem("optimizer.head_lr", what, "set optimizer.embedding_lr")
     if model.initialization.head is not None:
         yield Problem("model.initialization.head", what, "set model.initialization.embedding")
+
+
+def numbers(config: Config) -> Numbers:
+    """Of the decoder, all of it trained."""
+    shape = config.model.architecture.shape()
+    window = "" if shape.sliding_window is None else f", window {shape.sliding_window:,}"
+    pattern = config.model.architecture.window_pattern
+    return Numbers(
+        title=f"{shape.model_type} ({shape.num_hidden_layers}L, {shape.hidden_size}H, "
+        f"{shape.num_attention_heads}A, {shape.num_key_value_heads}KV)"
+        f"{window}{pattern and f' in {pattern}'}",
+        shape=shape,
+        lots=Lots.of_all(shape),
+        flops_per_token=shape.flops_per_token(config.data.seq_len),
+    )
+
+
+ENTRY = RecipeEntry(
+    name="causal_lm",
+    about="next-token prediction",
+    recipe="albor_core.recipes.causal_lm:CausalLM",
+    problems=problems,
+    numbers=numbers,
+    required=REQUIRED,
+    reads=SOME_READ,
+)

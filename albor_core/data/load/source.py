@@ -52,7 +52,8 @@ class SourcePart:
 
 class TokenSource:
     """Rows of one split or of several, with documents told apart and filled in the middle where the
-    config says so. Validation sees rows as they are stored.
+    config says so. Validation sees rows as they are stored, with documents told apart as well, if
+    their shards name what ends one.
     """
 
     def __init__(self, config: Config, *, validation: bool) -> None:
@@ -63,7 +64,8 @@ class TokenSource:
         self.parts = _val_parts(config) if validation else _train_parts(config)
         self._begins = np.cumsum([0, *(part.used for part in self.parts)])
         self._fim = None if validation else _fim(config, self.manifest)
-        self.keeps_apart = config.data.document_mask and not validation
+        tells = all(part.shards.boundaries is not None for part in self.parts)
+        self.keeps_apart = config.data.document_mask and (tells or not validation)
         if self.keeps_apart and self._fim is None and not self._shuffles:
             for part in self.parts:
                 part.shards.inner_documents([])  # counted now, and not in the first step

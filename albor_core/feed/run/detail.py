@@ -272,7 +272,8 @@ def join_curves(curve: Series, live: Series, *, lo: int | None, hi: int | None) 
     ]
     if not new or not curve.is_raw:  # a bucket may reach beyond its first step
         return curve
-    columns = (f.name for f in fields(Series) if f.name not in ("key", "is_raw"))
+    words = ("key", "axis", "is_raw")  # of the curve as a whole
+    columns = (f.name for f in fields(Series) if f.name not in words)
     longer: dict[str, Any] = {
         name: (*getattr(curve, name), *(getattr(live, name)[index] for index in new))
         for name in columns

@@ -70,7 +70,7 @@ class Evidence:
         if state is None:
             return self.of_newest(self.state) is None
         has_step = bool(state.get("global_step")) or state.get("loss") is not None
-        return not has_step and state.get("phase") in ("initializing", "compiling")
+        return not has_step and state.get("phase") in ("initializing", "preparing", "compiling")
 
     @property
     def current_state(self) -> Document | None:

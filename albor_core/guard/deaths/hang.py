@@ -92,6 +92,7 @@ def limit_of(seen: HangWatch, options: Options) -> float:
     """Allowed silence: what the trainer announced for its phase, never more than the option."""
     cap = {
         "initializing": options.start_limit_s,
+        "preparing": options.start_limit_s,
         "compiling": options.compile_limit_s,
         "evaluating": options.eval_limit_s,
         "checkpointing": options.checkpoint_limit_s,

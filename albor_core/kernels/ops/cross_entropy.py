@@ -69,9 +69,9 @@ def _scale_of(count_ptr, upstream_ptr):
 def _on_chip(
     logits_ptr, labels_ptr, loss_ptr, count_ptr, upstream_ptr, rows,
     z_loss: tl.constexpr, V: tl.constexpr, IGNORED: tl.constexpr, BLOCK: tl.constexpr,
-    WRITES: tl.constexpr, PREFETCHES: tl.constexpr,
+    WRITES: tl.constexpr, EACH: tl.constexpr, PREFETCHES: tl.constexpr,
 ):  # fmt: skip
-    """Rows pid, pid + programs, ...; loss_ptr gets each row's loss."""
+    """Rows pid, pid + programs, ...; loss_ptr gets each row's loss. EACH: so upstream_ptr has."""
     col = tl.arange(0, BLOCK)
     share = _scale_of(count_ptr, upstream_ptr)
     row = tl.program_id(0)
@@ -85,6 +85,8 @@ def _on_chip(
         picked = tl.load(here + label, is_known, 0.0).to(tl.float32)
         weight = _weigh(label, V, IGNORED)
         scale = weight * share
+        if EACH:
+            scale = weight * tl.load(upstream_ptr + row)
         row += tl.num_programs(0)
         if PREFETCHES:
             after = logits_ptr + row.to(tl.int64) * V
@@ -112,7 +114,7 @@ def _on_chip(
 def _looped(
     logits_ptr, labels_ptr, loss_ptr, count_ptr, upstream_ptr,
     z_loss: tl.constexpr, V: tl.constexpr, IGNORED: tl.constexpr, BLOCK: tl.constexpr,
-    WRITES: tl.constexpr,
+    WRITES: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """One row: an online softmax per lane, then the gradient from a second, cached, reading."""
     row = tl.program_id(0).to(tl.int64)
@@ -121,7 +123,10 @@ def _looped(
     label = tl.load(labels_ptr + row)
     picked = tl.load(here + label, (label >= 0) & (label < V), 0.0).to(tl.float32)
     weight = _weigh(label, V, IGNORED)
-    scale = weight * _scale_of(count_ptr, upstream_ptr)
+    if EACH:
+        scale = weight * tl.load(upstream_ptr + row)
+    else:
+        scale = weight * _scale_of(count_ptr, upstream_ptr)
     top = tl.full((BLOCK,), -3.0e38, tl.float32)  # finite: -inf - -inf would be NaN
     total = tl.zeros((BLOCK,), tl.float32)
     for start in tl.range(0, V, BLOCK, num_stages=3):
@@ -196,22 +201,33 @@ def score(
     return (loss.sum(dtype=torch.float64) / count.clamp_min(1)).to(torch.float32)
 
 
-def nats(logits: Tensor, labels: Tensor) -> Tensor:
-    """-ln p of each label (rows,), fp32, 0 where it is IGNORED; writes nothing else. Contiguous
-    logits (rows, V).
+def nats(logits: Tensor, labels: Tensor, upstream: Tensor | None = None) -> Tensor:
+    """-ln p of each label (rows,), fp32, 0 where it is IGNORED; with an `upstream` (rows,) fp32 for
+    each of them the gradient is written over the logits (rows, V), which are contiguous.
     """
     one = torch.ones((), dtype=torch.int64, device=logits.device)
-    return _row_losses(logits, labels, 0.0, one.float(), one, writes=False)
+    if upstream is None:
+        return _row_losses(logits, labels, 0.0, one.float(), one, writes=False)
+    return _row_losses(logits, labels, 0.0, upstream, one, writes=True, each=True)
 
 
 def _row_losses(
-    logits: Tensor, labels: Tensor, z_loss: float, upstream: Tensor, count: Tensor, *, writes: bool
+    logits: Tensor,
+    labels: Tensor,
+    z_loss: float,
+    upstream: Tensor,
+    count: Tensor,
+    *,
+    writes: bool,
+    each: bool = False,
 ) -> Tensor:
-    """(rows,) fp32; if `writes`, the gradient of their sum over `count` is over the logits."""
+    """(rows,) fp32; if `writes`, the gradient of their sum over `count` is over the logits, or that
+    of `each` by its own upstream.
+    """
     V, rows = logits.shape[-1], labels.numel()
     # 0 is a loss; what a kernel that never ran leaves is not
     loss = torch.full((rows,), torch.nan, dtype=torch.float32, device=logits.device)
-    same = {"z_loss": z_loss, "V": V, "IGNORED": IGNORED, "WRITES": writes}
+    same = {"z_loss": z_loss, "V": V, "IGNORED": IGNORED, "WRITES": writes, "EACH": each}
     if V <= ON_CHIP:
         meta = _on_chip_meta(V, logits.element_size())
         programs = min(rows, _multiprocessors(logits.device) * max(1, ON_CHIP // meta["BLOCK"]))
@@ -287,7 +303,7 @@ def _launches(dtype: str) -> tuple[KernelLaunch, ...]:
     """How vocabularies of 32,768 and 131,072 are launched with logits in `dtype`."""
     types = {"logits_ptr": f"*{dtype}", "labels_ptr": "*i64", "loss_ptr": "*fp32"}
     types |= {"count_ptr": "*i64", "upstream_ptr": "*fp32"}
-    same = {"z_loss": 1e-4, "IGNORED": IGNORED, "WRITES": True}
+    same = {"z_loss": 1e-4, "IGNORED": IGNORED, "WRITES": True, "EACH": False}
     meta = _on_chip_meta(32768, 4 if dtype == "fp32" else 2)
     warps = meta.pop("num_warps")
     on_chip = {**same, "V": 32768, **meta}

@@ -1,16 +1,31 @@
-"""What runs take, by the values of training.mode."""
+"""What runs take, by the values of training.mode: bytes made of each recipe's numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from albor_core.config.load import Config
+from albor_core.config.recipes.registry import entry_of
 from albor_core.plan.facts import PlanFacts
-from albor_core.plan.recipes import causal_lm, own
+from albor_core.plan.memory import fusion_obstacles, memory, optimizer_bytes
+from albor_core.plan.recipes import own
 from albor_core.plan.recipes.cost import Cost
-
-COSTS: Mapping[str, Callable[[Config, PlanFacts], Cost]] = {"causal_lm": causal_lm.cost}
 
 
 def cost_of(config: Config, facts: PlanFacts) -> Cost:
-    return COSTS.get(config.training.mode, own.cost)(config, facts)
+    """A checkpoint is fp32 weights and the optimizer's state, 12 N bytes with AdamW."""
+    entry = entry_of(config.training.mode)
+    if entry is None:
+        return own.cost(config, facts)
+    found = entry.numbers(config)
+    lots = found.lots
+    return Cost(
+        title=found.title,
+        shape=found.shape,
+        parameters=found.shape.num_parameters,
+        flops_per_token=found.flops_per_token,
+        memory=memory(config, facts, lots, found.obstacles),
+        checkpoint=4 * lots.in_checkpoint + optimizer_bytes(config, lots),
+        obstacles=(
+            *found.obstacles,
+            *fusion_obstacles(config, facts.device, facts.gpu_capability),
+        ),
+    )

@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import DataError, NotFoundError
+from albor_core.run.files.fingerprint import fingerprint
 from albor_core.run.files.tensor_header import DamagedFileError, read_header
 
+BASE = "base.json"  # beside weights that are a part: where the others lie, by hash
+BASE_SCHEMA = "albor.base/1"
 WHOLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
 HINT = f"name a directory with {WHOLE} in it, a checkpoint of a run say"
 GENERATION = "generation_config.json"
@@ -70,9 +74,10 @@ def open_weights(folder: Path) -> WeightFiles:
             f"{folder} holds a model and an adapter ({ADAPTER}): which of them is meant is not said"
         )
         raise DataError(what, hint=f"merge the adapter, or move {ADAPTER} and its weights away")
+    if (folder / BASE).exists():
+        return _on_base(folder)
     if (folder / WHOLE).exists():
-        held = _held(folder / WHOLE)
-        return WeightFiles(folder, (folder / WHOLE,), dict(held))
+        return WeightFiles(folder, (folder / WHOLE,), dict(_held(folder / WHOLE)))
     if not (folder / INDEX).exists():
         raise _nothing_here(folder)
     named = _index(folder)
@@ -89,6 +94,45 @@ def open_weights(folder: Path) -> WeightFiles:
         if named.get(tensor) == file.name
     }
     return WeightFiles(folder, files, tensors)
+
+
+def base_record(folder: Path | None, known: str | None = None) -> dict[str, str | None]:
+    """What base.json says of the weights in `folder`: where they lie, and one hash of their files.
+    `known`: that hash. Raises as `open_weights`.
+    """
+    where = None if folder is None else str(folder.absolute())
+    if folder is not None and known is None:
+        hashes = [(file.name, fingerprint(file)[1]) for file in open_weights(folder).files]
+        text = json.dumps(hashes, separators=(",", ":"))
+        known = hashes[0][1] if len(hashes) == 1 else f"sha256:{sha256(text.encode()).hexdigest()}"
+    return {"schema": BASE_SCHEMA, "folder": where, "hash": known}
+
+
+def _on_base(here: Path) -> WeightFiles:
+    """What a checkpoint holds, with the tensors that it was trained beside. Raises as
+    `open_weights`.
+    """
+    file = here / BASE
+    said = _json(file, 1 << 20)
+    name = said.get("file", WHOLE)
+    is_inside = isinstance(name, str) and Path(name).name == name
+    if said.get("schema") != BASE_SCHEMA or not isinstance(said.get("hash"), str) or not is_inside:
+        raise DataError(f"{file} does not say what this is a part of", hint="copy it again")
+    part = WeightFiles(here, (here / name,), dict(_held(here / name)))
+    if not isinstance(said.get("folder"), str):
+        what = f"{part.folder} holds what was trained alone: the rest was drawn from training.seed"
+        raise DataError(what, hint="resume its run, or begin one from files: model.path")
+    folder = Path(said["folder"])
+    try:
+        base, now = open_weights(folder), base_record(folder)["hash"]
+    except NotFoundError as error:
+        what = f"{part.folder} is a part of the weights in {folder}, which are gone"
+        raise NotFoundError(what, hint="put them back") from error
+    if now != said["hash"]:
+        what = f"{folder} is not what {part.folder} was trained on: {now}, not {said['hash']}"
+        raise DataError(what, hint="put the weights of that hash back")
+    files = (*(one for one in base.files if one not in part.files), *part.files)
+    return WeightFiles(part.folder, files, {**base.tensors, **part.tensors})
 
 
 def without_tied_head(found: WeightFiles, *, is_tied: bool) -> WeightFiles:

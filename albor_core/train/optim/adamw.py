@@ -13,12 +13,9 @@ from torch import Tensor, nn
 from albor_core.config.sections import OptimizerConfig
 from albor_core.kernels.ops.adamw import adamw, square_sum
 from albor_core.model.flat import FlatParameters, Segment
-from albor_core.model.llama import param_groups
+from albor_core.model.groups import group_of, trained
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.sharding import part_of
-
-_NAMED = {"embedding": "embed_tokens", "head": "lm_head"}
-"""Modules whose matrices may have a rate of their own."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,9 @@ def expected(wanted: OptimizerConfig) -> dict[str, dict[str, float]]:
     return {"matrices": matrices, "vectors": {**matrices, "weight_decay": 0.0}, **own}
 
 
-def kind_of(name: str, own_lr: Collection[str]) -> str:
-    """The kind of group of a matrix that AdamW updates."""
-    found = (kind for kind in own_lr if _NAMED[kind] in name.split("."))
-    return next(found, "matrices")
+def kind_of(group: str, own_lr: Collection[str]) -> str:
+    """The kind that AdamW updates a group of tensors (model/groups.py) as."""
+    return group if group == "vectors" or group in own_lr else "matrices"
 
 
 class Optimizer:
@@ -78,33 +74,38 @@ class Optimizer:
         fused: bool,
         own_lr: Mapping[str, float] | None = None,
         without: frozenset[str] = frozenset(),
+        groups: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         """`own_lr`: as `OptimizerConfig.own_lr`; `without`: parameters that somebody else updates;
-        `settings`: as `make` takes them.
+        `groups`: of each trained parameter, if not `group_of`; `settings`: as `make` takes them.
         """
-        mine = {id(p): n for n, p in model.named_parameters() if p.requires_grad}
-        self._names = {key: name for key, name in mine.items() if name not in without}
-        groups = [
+        mine = trained(model)
+        self._groups = groups or {name: group_of(name, p) for name, p in mine.items()}
+        self._names = {id(p): name for name, p in mine.items() if name not in without}
+        parts = [
             part
-            for group in param_groups(model, weight_decay)
-            for part in self._by_kind(group, lr, own_lr or {})
+            for is_vector, decay in ((False, weight_decay), (True, 0.0))
+            for part in self._by_kind(
+                [p for name, p in mine.items() if is_vector == (self._groups[name] == "vectors")],
+                *(decay, lr, own_lr or {}),
+            )
         ]
         self._fused = fused
-        self.inner = self.make(groups, lr=lr, **settings)
+        self.inner = self.make(parts, lr=lr, **settings)
 
     def _by_kind(
-        self, group: dict[str, Any], lr: float, own_lr: Mapping[str, float]
+        self, those: list[nn.Parameter], weight_decay: float, lr: float, own_lr: Mapping[str, float]
     ) -> Iterator[dict[str, Any]]:
         """What is ours of matrices or of vectors, in parts that have one rate each."""
         kinds: dict[str, list[Tensor]] = {}
-        for p in group["params"]:
+        for p in those:
             if (name := self._names.get(id(p))) is not None:
-                kind = "vectors" if p.ndim < 2 else kind_of(name, own_lr)
+                kind = kind_of(self._groups[name], own_lr)
                 kinds.setdefault(kind, []).append(p)
         for kind, mine in kinds.items():
             times = own_lr.get(kind, lr) / lr
-            decay = group["weight_decay"] / times
+            decay = weight_decay / times
             yield {"params": mine, "weight_decay": decay, "lr": lr * times, "times": times,
                    "kind": kind}  # fmt: skip
 
@@ -237,7 +238,7 @@ class FlatAdamW:
         self.accumulates = accumulates
         self._segments = (flat.matrices, flat.vectors)
         self._pieces = self._cut()
-        device = flat.matrices.master.device
+        device = flat.vectors.master.device
         self._lr = torch.full((), lr, device=device)
         self._step = torch.zeros((), dtype=torch.float32, device=device)
         self._betas = torch.tensor(betas, dtype=torch.float64, device=device)
@@ -249,19 +250,31 @@ class FlatAdamW:
 
     def _cut(self) -> list[Piece]:
         """What AdamW updates: everything."""
-        flat = self.flat
-        vectors = Piece(flat.vectors, 0, flat.vectors.master.numel(), 0.0, "vectors")
-        return [*self._by_kind(0, flat.matrices.master.numel()), vectors]
+        return [*self._by_kind(0, self.flat.matrices.master.numel()), *self._vectors()]
+
+    def _vectors(self) -> Iterator[Piece]:
+        """Those that are trained, in pieces between those that stand."""
+        vectors, stand = self.flat.vectors, self.flat.frozen
+        end = vectors.master.numel()
+        places = [(name, at) for name, (at, _) in vectors.places.items()]
+        for is_still, names in groupby(places, lambda one: one[0] in stand):
+            last = (starts := [at for _, at in names])[-1]
+            until = min((at for _, at in places if at > last), default=end)
+            if not is_still:
+                yield Piece(vectors, starts[0], until, 0.0, "vectors")
 
     def _by_kind(self, begin: int, end: int) -> Iterator[Piece]:
         """What AdamW updates of the matrices between two places, in pieces that have one rate."""
         matrices = self.flat.matrices
         inside = [(name, at) for name, (at, _) in matrices.places.items() if begin <= at < end]
-        for kind, names in groupby(inside, lambda one: kind_of(one[0], self._times)):
+        for kind, names in groupby(
+            inside, lambda one: kind_of(self.flat.groups[one[0]], self._times)
+        ):
             first, last = (starts := [at for _, at in names])[0], starts[-1]
             until = min((at for _, at in inside if at > last), default=end)
             times = self._times.get(kind, 1.0)
-            yield Piece(matrices, first, until, self.weight_decay / times, kind, times)
+            decay = 0.0 if kind == "vectors" else self.weight_decay / times
+            yield Piece(matrices, first, until, decay, kind, times)
 
     def groups(self) -> list[Group]:
         """What the kernels are told."""
@@ -288,13 +301,13 @@ class FlatAdamW:
         """The L2 norm of each parameter's gradient, fp32; a few launches, no host sync."""
         found: dict[str, Tensor] = {}
         for segment, views in zip(self._segments, self._gradient_views, strict=True):
-            norms = torch._foreach_norm(views, 2, torch.float32)
+            norms = torch._foreach_norm(views, 2, torch.float32) if views else ()
             found |= dict(zip(segment.places, norms, strict=True))
-        return found
+        return {name: norm for name, norm in found.items() if name not in self.flat.frozen}
 
     def norm(self) -> Tensor:
         """The global L2 norm of `gradients`, fp32, on the device."""
-        return torch.stack([square_sum(g) for g in self.gradients()]).sum().sqrt()
+        return torch.stack([square_sum(g) for g in self.gradients() if g.numel()]).sum().sqrt()
 
     def step(self, loss: Tensor, clip: Clip) -> tuple[Tensor, Tensor, Tensor]:
         """(norm before clipping, 1.0 if loss or norm is not finite: then nothing moved, 1.0 if

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from albor_core.config.sections import OptimizerConfig
 from albor_core.kernels.ops import muon as kernels
 from albor_core.model.flat import FlatParameters
+from albor_core.model.groups import group_of, trained
 from albor_core.train.optim import adamw as adamw_room
 from albor_core.train.optim.adamw import FlatAdamW, Group, Optimizer, Piece
 from albor_core.train.ranks.sharding import cut_like, local, num_parts, on_whole, part_of
@@ -41,7 +42,6 @@ ITERATIONS = 5
 EPS = 1e-7
 RMS = 0.2
 BATCH_ELEMENTS = 1 << 26  # of matrices that a rank orthogonalises at a time, in a few buffers
-_NOT_HIDDEN = ("embed_tokens", "lm_head")
 
 
 def settings(wanted: OptimizerConfig) -> dict[str, Any]:
@@ -61,14 +61,14 @@ def expected(wanted: OptimizerConfig) -> dict[str, dict[str, float]]:
     return {**adamw_room.expected(wanted), "hidden": hidden}
 
 
-def hidden_matrices(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Trainable matrices that map activations to activations, by name."""
+def hidden_matrices(
+    model: nn.Module, groups: Mapping[str, str] | None = None
+) -> dict[str, nn.Parameter]:
+    """Trained matrices that map activations to activations, by name; `groups` as in `Optimizer`."""
     return {
         name: parameter
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-        and parameter.ndim == 2
-        and not any(part in name for part in _NOT_HIDDEN)
+        for name, parameter in trained(model).items()
+        if (group_of(name, parameter) if groups is None else groups[name]) == "hidden"
     }
 
 
@@ -242,12 +242,18 @@ class MuonOptimizer(Optimizer):
         lr: float,
         weight_decay: float,
         beta2: float | None = None,
+        groups: Mapping[str, str] | None = None,
         **adamw: Any,
     ) -> None:
         """`muon_lr`: peak rate of Muon where lr is AdamW's; None: the same."""
-        hidden = hidden_matrices(model)
+        hidden = hidden_matrices(model, groups)
         super().__init__(
-            model, lr=lr, weight_decay=weight_decay, without=frozenset(hidden), **adamw
+            model,
+            lr=lr,
+            weight_decay=weight_decay,
+            without=frozenset(hidden),
+            groups=groups,
+            **adamw,
         )
         self._muon_times = 1.0 if muon_lr is None else muon_lr / lr
         self.muon = Muon(hidden, momentum=momentum, weight_decay=weight_decay, beta2=beta2)
@@ -304,7 +310,7 @@ class FlatMuon(FlatAdamW):
         **adamw: Any,
     ) -> None:
         places = flat.matrices.places
-        hidden = [n for n in places if not any(part in n for part in _NOT_HIDDEN)]
+        hidden = [name for name in places if flat.groups[name] == "hidden"]
         self._begin = places[hidden[0]][0]
         self._end = places[hidden[-1]][0] + places[hidden[-1]][1].numel()
         super().__init__(flat, lr=lr, weight_decay=weight_decay, **adamw)
@@ -331,13 +337,13 @@ class FlatMuon(FlatAdamW):
 
     def _cut(self) -> list[Piece]:
         """Embedding, head and norms; what lies between the first two is Muon's."""
-        matrices, vectors = self.flat.matrices, self.flat.vectors
+        matrices = self.flat.matrices
         size = matrices.master.numel()
         starts = [at for at, _ in matrices.places.values() if at >= self._end]
         return [
             *self._by_kind(0, self._begin),
             *self._by_kind(min(starts, default=size), size),
-            Piece(vectors, 0, vectors.master.numel(), 0.0, "vectors"),
+            *self._vectors(),
         ]
 
     def groups(self) -> list[Group]:

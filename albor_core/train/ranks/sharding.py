@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from albor_core.model.llama import DecoderLayer
+from albor_core.recipes.trainable import Trainable
 
 
 def replicate(model: nn.Module, *, is_exact: bool) -> nn.Module:
@@ -186,24 +187,28 @@ def _chunks(size: int, ranks: int) -> list[int]:
     return [max(0, min(most, size - i * most)) for i in range(ranks)]
 
 
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Whole tensors into a model that may be sharded. RuntimeError where they do not fit."""
-    reshard(model)
-    mine = model.state_dict()
-    placed = {
-        name: part_of(tensor, mine[name]) if name in mine else tensor
-        for name, tensor in tensors.items()
-    }
-    model.load_state_dict(placed, strict=True)
+def load_weights(lots: Trainable, tensors: Mapping[str, Tensor]) -> None:
+    """Whole tensors of a checkpoint into a model that may be sharded; what stands, stays.
+    RuntimeError where they do not fit.
+    """
+    reshard(lots.model)
+    mine = lots.saved()
+    if odd := sorted(mine.keys() ^ tensors.keys()):
+        has = "has no" if odd[0] in mine else "has"
+        raise RuntimeError(f"{has} {odd[0]}{f', and {len(odd) - 1} more' * (len(odd) > 1)}")
+    placed = {name: part_of(tensor, mine[name]) for name, tensor in tensors.items()}
+    lots.model.load_state_dict(placed, strict=False)
 
 
 def _bits(tensor: Tensor) -> Tensor:
     flat = tensor.reshape(-1)
-    return flat.view(torch.int16 if flat.element_size() == 2 else torch.int32)
+    return flat.view({1: torch.int8, 2: torch.int16}.get(flat.element_size(), torch.int32))
 
 
-def fingerprint(model: nn.Module) -> int:
-    """A sum over all bits of the weights: equal on ranks whose copies are. Waits for the device."""
-    found = [_bits(local(p.detach())) for p in model.parameters()]
+def fingerprint(lots: Trainable) -> int:
+    """A sum over all bits of the weights, those that stand, too: equal on ranks whose copies are.
+    Waits for the device.
+    """
+    found = [_bits(local(p.detach())) for p in lots.model.parameters()]
     sums = [bits.sum(dtype=torch.int64) * (i + 1) for i, bits in enumerate(found)]
     return int(torch.stack(sums).sum()) & (2**62 - 1)

@@ -18,7 +18,7 @@ from albor_core.run.journal import last_event
 from albor_core.train.build import Parts
 from albor_core.train.observe.reporter import NOT_VALIDATED
 from albor_core.train.process.attempt import Attempt
-from albor_core.train.resume.train_state import TrainState, hashes
+from albor_core.train.resume.train_state import TrainState, hashes, refuse_other_base
 
 _ANEW: Mapping[str, Any] = {
     "evaluated_step": None,
@@ -51,6 +51,7 @@ def adopt_start(course: TrainState, life: Attempt) -> None:
         ) from error
     if wrong := unfit(trainer["config"], parts.config):
         raise ConfigError(f"{FIELD}: {wanted}: {wrong}", hint="put it back as it was there")
+    refuse_other_base(parts, source.manifest)
     is_same_data = source.manifest.get("data_hash") == parts.source.data_hash
     adopt(
         folder,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albor_core.checkpoint.folder import MODEL, OPTIMIZER, list_checkpoints, verify
+from albor_core.checkpoint.folder import OPTIMIZER, list_checkpoints, verify
 from albor_core.run.errors import AlborError, NoCheckpointError, NotFoundError
 from albor_core.run.files.tensor_header import DamagedFileError
 from albor_core.run.rundir import RunDir
@@ -35,8 +35,10 @@ def digest(run: RunDir) -> tuple[int, str]:
     except (DamagedFileError, OSError) as error:
         raise NoCheckpointError(f"{found[0]}: {error}") from error
     hasher = hashlib.sha256()
-    for name in (MODEL, OPTIMIZER):
+    for name in (checkpoint.weights, OPTIMIZER):
         hasher.update((checkpoint.path / name).read_bytes())
+    for key in ("frozen_hash", "beside_hash"):
+        hasher.update(str(checkpoint.manifest.get(key, "")).encode())
     fate = {key: trainer[key] for key in TRAJECTORY_KEYS}
     fate["andon"] = _rules(trainer["andon"]["rules"])
     fate["progress"] = {key: trainer["progress"][key] for key in _PROGRESS}

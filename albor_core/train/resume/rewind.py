@@ -41,6 +41,7 @@ from albor_core.train.resume.train_state import (
     hashes,
     pin_backends,
     refuse_change,
+    refuse_other_base,
     restore,
     start_over,
 )
@@ -98,7 +99,10 @@ def _resume(
 ) -> None:
     parts, trainer = course.parts, checkpoint.trainer()
     before, now = with_defaults(trainer["config"]), parts.config.resolved()
+    refuse_other_base(parts, checkpoint.manifest)
     changes = changed_fields(before, now)
+    if parts.lots.base is not None:  # by its hash it is the same, wherever it lies now
+        changes = tuple(change for change in changes if change[0] != "model.path")
     replaced = _replaced_data(parts, checkpoint.manifest)
     refuse_change(never_allowed(changes), str(life.run.config_resolved), is_final=True)
     if not allow_config_change:

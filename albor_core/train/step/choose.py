@@ -22,6 +22,7 @@ from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import emulated
 from albor_core.model.fused import FusedLlama
+from albor_core.model.head import HeadScore
 from albor_core.model.llama import HALF_JITTER, Llama, role_of
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.recipe import Forward
@@ -35,7 +36,6 @@ from albor_core.train.build import (
 )
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer, kind_of
 from albor_core.train.optim.gradients import Updated, gradient_norms, scale_gradients
-from albor_core.train.optim.muon import hidden_matrices
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.peer_copies import PeerCopies, peer_copies
 from albor_core.train.ranks.sharding import (
@@ -169,10 +169,9 @@ class PlainStep:
         if isinstance(self._model, nn.Module):
             sync_gradients(self._model, syncs=True)
         with self.parts.placement.autocast():
-            _, loss = self._model(ids, ids)
-            assert loss is not None
+            _, (loss, _) = self._model(ids, score=scored_by(self.parts, Batch(ids)))
         (loss * scale).backward()
-        named = self.parts.model.named_parameters()
+        named = self.parts.lots.trained().items()
         found = {name: p.grad / scale for name, p in named if p.grad is not None}
         self.drop()
         return Seen(loss.detach(), None, found)
@@ -281,13 +280,10 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
 
 def _absent_kinds(parts: Parts) -> frozenset[str]:
     """Kinds of groups that a model without such parameters has not."""
-    wanted, model = parts.config.optimizer, parts.model
-    hidden = hidden_matrices(model) if wanted.name == "muon" else {}
-    there = {
-        "vectors" if p.ndim < 2 else kind_of(name, wanted.own_lr)
-        for name, p in model.named_parameters()
-        if p.requires_grad and name not in hidden
-    }
+    wanted = parts.config.optimizer
+    moved = {"hidden"} if wanted.name == "muon" else set()
+    groups = {*parts.lots.groups().values()} - moved
+    there = {kind_of(group, wanted.own_lr) for group in groups}
     return frozenset({"vectors", "matrices"} - there)
 
 
@@ -295,9 +291,10 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     """The step to train with, and parts that fit it; `event` is told what was chosen and why."""
     if not isinstance(parts.optimizer, FlatAdamW):
         return _plain(parts, event, f"not fused: {parts.obstacle}"[:500])
-    assert isinstance(parts.model, Llama)
-    segments = parts.config.training.segments(parts.model.config.num_hidden_layers)
-    fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales, segments=segments)
+    model = parts.decoder
+    assert model is not None
+    segments = parts.config.training.segments(model.config.num_hidden_layers)
+    fused = FusedLlama(model, parts.optimizer.flat, parts.scales, segments=segments)
     copies, hindrance = _copies(parts)
     step, faults = _graphed(parts, fused, copies)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
@@ -317,8 +314,8 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
 
 def _unfused(parts: Parts) -> Parts:
     """With the optimizer of a plain step, which goes on where the flat one is."""
-    plain, state = plain_optimizer(parts.config, parts.model), parts.optimizer.tensors()
-    if int(state["step.model.norm.weight"]):
+    plain, state = plain_optimizer(parts.config, parts.lots), parts.optimizer.tensors()
+    if int(next(value for name, value in state.items() if name.startswith("step."))):
         plain.load(state)
     return replace(parts, optimizer=plain)
 
@@ -389,9 +386,10 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
 def _copies(parts: Parts) -> tuple[PeerCopies | None, str]:
     """How two GPUs are to exchange gradients, or what of this machine hinders it."""
     assert isinstance(parts.optimizer, FlatAdamW)
-    if parts.ranks.is_alone or parts.optimizer.accumulates:
+    gradient = parts.optimizer.flat.matrices.gradient
+    if parts.ranks.is_alone or parts.optimizer.accumulates or not gradient.numel():
         return None, ""
-    return peer_copies(parts.ranks, parts.optimizer.flat.matrices.gradient)
+    return peer_copies(parts.ranks, gradient)
 
 
 def _graphed(
@@ -405,10 +403,7 @@ def _graphed(
     try:
         for shaped in (batch, *map(batch.cut, cuts)):
             for part in compared(fused, shaped.ids):
-                told = None
-                if shaped.document is not None:
-                    told = shaped.document[: part.shape[0], : part.shape[1]]
-                if faults := compare(parts, fused, part, told):
+                if faults := compare(parts, fused, shaped.corner(*part.shape)):
                     return None, "; ".join(faults)
         if ids.is_cuda:
             torch.cuda.empty_cache()  # what the plain model took is of no use to the fused step
@@ -420,7 +415,8 @@ def _graphed(
             clip=parts.clip,
             ranks=parts.ranks,
             copies=copies,
-            has_documents=batch.document is not None,
+            like=batch,
+            head=parts.recipe.head,
             cuts=cuts,
         )
         _scale(fused, ids[:GATE_ROWS])
@@ -473,18 +469,23 @@ class Seen:
         return {"loss": self.loss, **logits, **self.gradients}
 
 
-def compare(
-    parts: Parts, fused: FusedLlama, ids: Tensor, document: Tensor | None = None
-) -> list[str]:
+def scored_by(parts: Parts, batch: Batch) -> HeadScore:
+    """What the recipe makes of the head's output."""
+    assert parts.recipe.head is not None, "neither compiled nor fused"
+    return parts.recipe.head.of(batch)
+
+
+def compare(parts: Parts, fused: FusedLlama, batch: Batch) -> list[str]:
     """Every result of the fused model that errs too much, with its numbers; [] is a pass."""
+    model = parts.decoder
     assert isinstance(parts.optimizer, FlatAdamW)
-    assert isinstance(parts.model, Llama)
-    with uneven(parts.model, parts.optimizer.flat):
-        fused.calibrate(ids)
-        truth = plain_gradients(parts, ids, half=False, document=document)
-        with nullcontext() if fused.scales is None else emulated(parts.model):
-            plain = plain_gradients(parts, ids, half=True, document=document)
-        found = fused_gradients(fused, parts.optimizer, ids, document)
+    assert model is not None
+    with uneven(model, parts.optimizer.flat):
+        fused.calibrate(batch.ids)
+        truth = plain_gradients(parts, batch, half=False)
+        with nullcontext() if fused.scales is None else emulated(model):
+            plain = plain_gradients(parts, batch, half=True)
+        found = fused_gradients(fused, parts.optimizer, batch, scored_by(parts, batch))
         return violations(found, plain, truth)
 
 
@@ -493,8 +494,8 @@ def compare_compiled(parts: Parts, step: PlainStep, ids: Tensor) -> list[str]:
     changes neither, nor the shape that was compiled; but each has a smaller part in the mean, and
     what flows back to it is as small in fp16 only if the plain model's loss is scaled by less.
     """
-    assert isinstance(parts.model, Llama)
-    with uneven(parts.model):
+    assert parts.decoder is not None
+    with uneven(parts.decoder):
         truth = _averaged(parts, ids[:1], half=False)
         scale = _bearable_scale(parts, ids[:1])
         plain = _averaged(parts, ids[:1], half=True, scale=scale / len(ids))
@@ -520,7 +521,8 @@ def _are_finite(seen: Seen) -> bool:
 
 def _averaged(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
     """`plain_gradients` without logits, averaged as DDP does, and out of the GPU's memory."""
-    seen, ranks = plain_gradients(parts, ids, half=half, scale=scale), parts.ranks
+    seen = plain_gradients(parts, Batch(ids), half=half, scale=scale)
+    ranks = parts.ranks
     return Seen(seen.loss, None, {n: ranks.mean(g).cpu() for n, g in seen.gradients.items()})
 
 
@@ -547,36 +549,43 @@ def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
             flat.refresh()
 
 
-def plain_gradients(
-    parts: Parts,
-    ids: Tensor,
-    *,
-    half: bool,
-    scale: float = 1.0,
-    document: Tensor | None = None,
-) -> Seen:
+@contextmanager
+def widened(model: nn.Module) -> Iterator[None]:
+    """In here what stands in half precision is in fp32, too."""
+    narrow = [(p, p.data) for p in model.parameters() if p.dtype in (torch.float16, torch.bfloat16)]
+    for parameter, kept in narrow:
+        parameter.data = kept.float()
+    try:
+        yield
+    finally:
+        for parameter, kept in narrow:
+            parameter.data = kept
+
+
+def plain_gradients(parts: Parts, batch: Batch, *, half: bool, scale: float = 1.0) -> Seen:
     """Autograd through the plain model, in fp32 or under the run's autocast; `scale` as in
     `PlainStep.look`.
     """
-    model, told = parts.model, () if document is None else (document,)
-    with parts.placement.autocast() if half else nullcontext():
-        _, loss = model(ids, ids, *told)
+    model, told = parts.model, (batch.ids, None, batch.document)
+    with parts.placement.autocast() if half else widened(model):
+        _, (loss, _) = model(*told, score=scored_by(parts, batch))
         (loss * scale).backward()
         with torch.no_grad():
-            logits, _ = model(ids, None, *told)
-    named = model.named_parameters()
+            logits, _ = model(*told)
     # in place: there is room for one of each
+    named = parts.lots.trained().items()
     found = {n: p.grad.div_(scale) for n, p in named if p.grad is not None}
     model.zero_grad(set_to_none=True)
     return Seen(loss.detach(), logits.detach(), found)
 
 
 def fused_gradients(
-    fused: FusedLlama, optimizer: FlatAdamW, ids: Tensor, document: Tensor | None = None
+    fused: FusedLlama, optimizer: FlatAdamW, batch: Batch, score: HeadScore | None = None
 ) -> Seen:
     """The same by the kernels; gradients are live views."""
+    ids, document = batch.ids, batch.document
     logits = fused.logits(ids, document)
-    loss = fused.forward(ids, torch.ones((), device=ids.device), None, document)
+    loss = fused.forward(ids, torch.ones((), device=ids.device), None, document, score=score)
     fused.backward(ids)
     return Seen(loss, logits, optimizer.flat.gradients())
 

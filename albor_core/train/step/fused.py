@@ -25,6 +25,7 @@ from torch import Tensor
 from albor_core.andon.bricks.names import Brick
 from albor_core.model.fused import FusedLlama
 from albor_core.recipes.batch import Batch
+from albor_core.recipes.head_loss import HeadLoss
 from albor_core.train.build import BatchWeight
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
@@ -41,11 +42,31 @@ WARM_UP = 2  # runs before a capture: Triton compiles, cuBLAS and cuDNN choose a
 class _Shaped:
     """What runs for batches of one shape, and where these lie."""
 
-    ids: Tensor
-    labels: Tensor
-    document: Tensor | None
+    batch: Batch
     run: list[Callable[[], None]]
     loss: Tensor
+    named: Tensor
+    """(n,) the means of the head loss's columns."""
+
+
+def _empty(like: Batch | None, B: int, T: int, device: torch.device) -> Batch:
+    """Room for batches (B, T) that have what `like` has."""
+    ids = torch.zeros((B, T), dtype=torch.int64, device=device)
+    found = like or Batch(ids)
+    document = None if found.document is None else torch.zeros_like(found.document, device=device)
+    extra = {name: torch.zeros_like(one, device=device) for name, one in found.extra.items()}
+    return Batch(ids, torch.zeros_like(ids), document, extra)
+
+
+def _copy_in(room: Batch, batch: Batch) -> None:
+    assert room.labels is not None
+    room.ids.copy_(batch.ids, non_blocking=True)
+    room.labels.copy_(batch.targets, non_blocking=True)
+    if room.document is not None:
+        assert batch.document is not None
+        room.document.copy_(batch.document, non_blocking=True)
+    for name, tensor in room.extra.items():
+        tensor.copy_(batch.extra[name], non_blocking=True)
 
 
 class GraphedStep:
@@ -64,12 +85,14 @@ class GraphedStep:
         clip: Clip,
         ranks: Ranks = ALONE,
         copies: PeerCopies | None = None,
-        has_documents: bool = False,
+        like: Batch | None = None,
+        head: HeadLoss | None = None,
         cuts: Sequence[int] = (),
     ) -> None:
-        """Compiles, warms up and captures; changes neither weights nor optimizer. `cuts`: pieces
-        that some batches have their rows cut into. Without `copies`, which are of the matrices'
-        gradients, ranks add these up by one message.
+        """Compiles, warms up and captures; changes neither weights nor optimizer. `like`: a batch
+        with what all of them have beside ids and labels; `head`: what is trained for, if not the
+        next token; `cuts`: pieces that some batches have their rows cut into. Without `copies`,
+        which are of the matrices' gradients, ranks add these up by one message.
 
         ValueError where the optimizer would keep the last of several micro-batches only, or where
         micro-batches are added up and `copies` would send the last.
@@ -79,8 +102,8 @@ class GraphedStep:
         if accumulation > 1 and not optimizer.accumulates:
             raise ValueError(f"{accumulation} micro-batches, and the optimizer adds up none")
         self.model, self.optimizer = model, optimizer
-        self.accumulation, self.clip, self.ranks = accumulation, clip, ranks
-        self._is_last = True
+        self.accumulation, self.clip, self.ranks, self.head = accumulation, clip, ranks, head
+        self._is_last, self._divisor = True, 1.0
         device = optimizer.flat.matrices.master.device
         self._upstream = torch.full((), 1 / accumulation, device=device)
         self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
@@ -92,11 +115,14 @@ class GraphedStep:
         self._is_graphed = device.type == "cuda" and B * T <= GRAPHED_TOKENS
         self._pool = torch.cuda.graph_pool_handle() if self._is_graphed else None
         self._shapes: dict[tuple[int, int], _Shaped] = {}
-        for shape in ((B, T), *((B * pieces, T // pieces) for pieces in cuts)):
-            ids = torch.zeros(shape, dtype=torch.int64, device=device)
-            document = torch.zeros_like(ids) if has_documents else None
-            loss = torch.full_like(self._total, torch.nan)
-            self._now = _Shaped(ids, torch.zeros_like(ids), document, [], loss)
+        whole = _empty(like, B, T, device)
+        for pieces in (1, *cuts):
+            room = (
+                whole if pieces == 1 else _empty(whole.cut(pieces), B * pieces, T // pieces, device)
+            )
+            shape, loss = (B * pieces, T // pieces), torch.full_like(self._total, torch.nan)
+            named = loss.new_zeros(0 if head is None else len(head.columns))
+            self._now = _Shaped(room, [], loss, named)
             self._now.run = self._ready_to_run(
                 self._forward,
                 *(partial(self._backward, number) for number in range(len(self._layers))),
@@ -130,12 +156,17 @@ class GraphedStep:
         return graph.replay
 
     def _forward(self) -> None:
-        now = self._now
-        now.loss = self.model.forward(now.ids, self._upstream, now.labels, now.document)
+        now, batch = self._now, self._now.batch
+        score = None if self.head is None else self.head.of(batch)
+        now.loss = self.model.forward(
+            batch.ids, self._upstream, batch.labels, batch.document, score=score
+        )
+        if self.head is not None and self.head.columns:
+            now.named = torch.stack([self.model.sums[name] for name in self.head.columns])
 
     def _backward(self, part: int) -> None:
         if part == 0:
-            self._passing = self.model.backward_parts(self._now.ids, len(self._layers))
+            self._passing = self.model.backward_parts(self._now.batch.ids, len(self._layers))
         assert self._passing is not None
         next(self._passing)
         if part == len(self._layers) - 1:
@@ -168,11 +199,8 @@ class GraphedStep:
     ) -> Tensor:
         divisor = self.accumulation if weight is None else weight.divisor
         now = self._now = self._shapes[(batch.ids.shape[0], batch.ids.shape[1])]
-        now.ids.copy_(batch.ids, non_blocking=True)
-        now.labels.copy_(batch.targets, non_blocking=True)
-        if now.document is not None:
-            assert batch.document is not None
-            now.document.copy_(batch.document, non_blocking=True)
+        _copy_in(now.batch, batch)
+        self._divisor = divisor
         self._is_last = is_last
         shares = divisor * self.ranks.world_size  # so the sum over ranks is their mean
         self._upstream.fill_(loss_factor * grad_factor / shares)
@@ -181,15 +209,15 @@ class GraphedStep:
         return now.loss * (loss_factor / divisor)
 
     def named(self) -> Tensor:
-        """As `PlainStep.named`: what is fused has no figures of its own."""
-        return self._total.new_zeros(0)
+        """As `PlainStep.named`."""
+        return self._now.named / self._divisor
 
     def backward(self, micro: int, brick: Brick = nullcontext) -> None:
         """Its gradients; they add up over a step's micro-batches."""
         with brick("backward"):
             for run, (begin, end) in zip(self._now.run[1:], self._ready(), strict=True):
                 run()
-                if self._copies is not None:
+                if self._copies is not None and begin < end:
                     self._copies.send(begin, end)
             self.optimizer.accumulate(micro)
             if not self._is_last:
@@ -206,7 +234,8 @@ class GraphedStep:
         matrices = self.optimizer.flat.matrices
         end = len(matrices.gradient)
         for first in self._layers:
-            begin = matrices.begin_of(f"model.layers.{first}.") if first else 0
+            found = matrices.begin_of(f"model.layers.{first}.") if first else 0
+            begin = end if found is None else found  # none of that layer is trained
             yield begin, end
             end = begin
 

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from albor_core.kernels import dispatch
 from albor_core.kernels.toolchain import IS_INTERPRETED
-from albor_core.model.llama import Llama
 from albor_core.train.build import Parts
 from albor_core.train.step.choose import PlainStep
 from albor_core.train.step.cpu_reference import (
@@ -178,8 +177,8 @@ def pose(
     """
     if why := _obstacle(parts, step, is_injected=look is not None):
         return ModelParity(skipped=why)
-    model = parts.model
-    assert isinstance(model, Llama)
+    model = parts.decoder
+    assert model is not None
     ids = parts.host_batch(parts.source, parts.rows(0, 0, 0)).ids[:ROWS, :LENGTH].contiguous()
     try:
         there = ids.to(parts.placement.device)
@@ -192,15 +191,15 @@ def pose(
             # of today's weights, so now or never; it is looked at where the logits are far off
             _rounded(parts, there)[0].cpu(),
             float(loss),
-            dict((*model.named_parameters(), *model.named_buffers())),
+            parts.lots.all(),
         )
     except REFUSALS as error:
         return not_compared(error)
 
 
 def _obstacle(parts: Parts, step: PlainStep | GraphedStep, *, is_injected: bool) -> str:
-    model = parts.model
-    if not isinstance(model, Llama):
+    model = parts.decoder
+    if model is None:
         return "only Albor's decoder has a plain version to compare with"
     if parts.ranks.is_sharded:
         return "no rank has the whole model"

@@ -28,6 +28,7 @@ SEVERITY_TONE = {
 _MINUTE_S, _YEAR_S = 60.0, 365 * 86400.0
 PHASE_WORD = {
     "initializing": "starting",
+    "preparing": "preparing",
     "compiling": "compiling",
     "evaluating": "evaluating",
     "checkpointing": "saving",

@@ -63,6 +63,7 @@ def test_garbage_is_no_news_and_kills_nothing_by_itself(garbage: Any) -> None:
     ("phase", "announced", "limit"),
     [
         ("initializing", None, 900.0),
+        ("preparing", None, 900.0),
         ("compiling", None, 900.0),
         ("evaluating", 200.0, 200.0),
         ("checkpointing", 5000.0, 600.0),

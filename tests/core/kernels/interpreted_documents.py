@@ -89,7 +89,7 @@ def fused(family: str, *, is_apart: bool = True, **more: Any) -> None:
         batch=(2, 128),
         accumulation=1,
         clip=Clip(None, None),
-        has_documents=is_apart,
+        like=Batch(ids, None, document.int() if is_apart else None),
     )
     loss = step.forward(Batch(ids, labels, document.int() if is_apart else None))
     step.backward(0)

@@ -26,8 +26,11 @@ from albor_core.model import fused as fused_module
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
+from albor_core.model.head import HeadScore, NextTokens, Scored
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.model.standing import StandingMatrix
 from albor_core.recipes.batch import Batch
+from albor_core.recipes.head_loss import CrossEntropy, LogLoss
 from albor_core.train.build import build
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer, settings
 from albor_core.train.optim.clipping import Clip, ZClip
@@ -55,9 +58,11 @@ SWITCHED: dict[str, dict[str, Any]] = {
     "heads narrower than D / H": {"head_dim": 8},
     "rope as in Llama 3.1": {"rope_scaling": RopeScaling("llama3", 8.0, 16, 1.0, 4.0)},
     "yarn, whose rotation is longer than 1": {"rope_scaling": RopeScaling("yarn", 4.0, 16)},
+    "biases of q, k and v": {"model_type": "qwen2"},
     "a window that holds the row": {"model_type": "mistral", "sliding_window": 17},
 }
 UNTIED = LlamaConfig(64, 1, 4, 2, 128, 96, 64, tie_word_embeddings=False)
+INT8 = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj")
 NORMED = {"model_type": "qwen3", "head_dim": 32}
 
 
@@ -69,8 +74,8 @@ def tokens(T: int = 17) -> torch.Tensor:
     return torch.randint(0, 96, (2, T), generator=torch.Generator().manual_seed(1))
 
 
-def plain(model: Llama, ids: torch.Tensor) -> Seen:
-    _, loss = model(ids, ids)
+def plain(model: Llama, ids: torch.Tensor, score: HeadScore | None = None) -> Seen:
+    _, (loss, _) = model(ids, score=score or NextTokens(ids))
     loss.backward()
     found = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
@@ -90,24 +95,26 @@ def worst(got: Seen, wanted: Seen) -> float:
 
 
 def equals_autograd() -> None:
-    for config in (TINY, UNTIED, replace(TINY, z_loss=0.05)):
+    for config, z_loss in ((TINY, 0.0), (UNTIED, 0.0), (TINY, 0.05)):
         model, fused, optimizer = made(config)
-        wanted = plain(model, tokens())
-        whole = worst(fused_gradients(fused, optimizer, tokens()), wanted)
+        score = NextTokens(tokens(), z_loss)
+        wanted = plain(model, tokens(), score)
+        whole = worst(fused_gradients(fused, optimizer, Batch(tokens()), score), wanted)
         limit, fused_module.LOGITS_BYTES = fused_module.LOGITS_BYTES, 96 * 4 * 10
-        pieces = worst(fused_gradients(fused, optimizer, tokens()), wanted)
+        pieces = worst(fused_gradients(fused, optimizer, Batch(tokens()), score), wanted)
         fused_module.LOGITS_BYTES = limit
-        name = "z-loss" if config.z_loss else f"tied {config.tie_word_embeddings}"
+        name = "z-loss" if z_loss else f"tied {config.tie_word_embeddings}"
         say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
-        scores_like_the_plain_model(model, fused) if config.z_loss else None
+        scores_like_the_plain_model(model, fused) if z_loss else None
     for name, more in SWITCHED.items():
         model, fused, optimizer = made(replace(TINY, **more))
+        uneven_biases(model)
         wanted = plain(model, tokens())
-        error = worst(fused_gradients(fused, optimizer, tokens()), wanted)
+        error = worst(fused_gradients(fused, optimizer, Batch(tokens())), wanted)
         say(f"autograd: {name}", error < 2e-6, error)
     model, fused, optimizer = made(WIDE_HEADS)
     wanted = plain(model, tokens(64))
-    error = worst(fused_gradients(fused, optimizer, tokens(64)), wanted)
+    error = worst(fused_gradients(fused, optimizer, Batch(tokens(64))), wanted)
     fused.hidden(tokens(64))
     by_kernels = fused.tapes[0].attended.log_sum is not None
     say("autograd: attention by kernels", by_kernels and error < 2e-6, error)
@@ -152,10 +159,17 @@ def norms_of_heads() -> None:
         model, fused, optimizer = made(config)
         uneven_head_norms(model)
         wanted = plain(model, tokens(T))
-        error = worst(fused_gradients(fused, optimizer, tokens(T)), wanted)
+        error = worst(fused_gradients(fused, optimizer, Batch(tokens(T))), wanted)
         gradients = [n for n in wanted.gradients if n.endswith(("q_norm.weight", "k_norm.weight"))]
         say(f"qk-norm: {name}", error < 2e-6 and len(gradients) == 2 * len(fused.layers), error)
     resumes_to_the_same_bits()
+
+
+def uneven_biases(model: Llama) -> None:
+    source = torch.Generator().manual_seed(9)
+    for name, bias in model.named_parameters():
+        if name.endswith(".bias"):
+            bias.data.add_(0.3 * torch.randn(bias.shape, generator=source))
 
 
 def uneven_head_norms(model: Llama) -> None:
@@ -281,6 +295,92 @@ def takes_over_a_state(optimizer: Optimizer, flat: FlatAdamW) -> None:
     say("torch's state goes into flat buffers", same)
 
 
+class Pairs(LogLoss):
+    """Of two rows the first is to be likelier."""
+
+    columns = ("margin",)
+
+    def count(self, batch: Batch) -> torch.Tensor:
+        return torch.tensor(len(batch) // 2)
+
+    def total(self, values: torch.Tensor, batch: Batch) -> Scored:
+        rows = -values.view(len(batch), -1).sum(1)
+        margin = batch.extra["weight"][0] * (rows[::2] - rows[1::2])
+        return -torch.nn.functional.logsigmoid(margin).mean(), {"margin": margin.mean()}
+
+
+def sees_every_token_first() -> None:
+    """A loss that is no mean, in one piece of logits and in several, with its figure."""
+    ids, weight = tokens(), torch.tensor([0.3, 0.3])
+    batch, sums = Batch(ids, None, None, {"weight": weight}), []
+    model, fused, optimizer = made(TINY)
+    score = Pairs().of(batch)
+    _, (_, wanted) = model(ids, score=score)
+    seen = plain(model, ids, score)
+    limit, errors = fused_module.LOGITS_BYTES, []
+    for size in (limit, 96 * 4 * 10):
+        fused_module.LOGITS_BYTES = size
+        errors.append(worst(fused_gradients(fused, optimizer, batch, score), seen))
+        sums.append(float(fused.sums["margin"] / wanted["margin"]))
+    fused_module.LOGITS_BYTES = limit
+    say("a loss on pairs", max(errors) < 2e-6, errors)
+    step = GraphedStep(
+        *(fused, optimizer),
+        batch=(2, 17),
+        accumulation=1,
+        clip=Clip(None),
+        like=batch,
+        head=Pairs(),
+    )
+    step.forward(batch)
+    sums.append(float(step.named()[0] / wanted["margin"]))
+    say("its figure", all(abs(ratio - 1) < 1e-5 for ratio in sums), sums)
+
+
+class Int8(StandingMatrix):
+    """A row's values over its largest."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        scale = weight.abs().amax(1, keepdim=True) / 127
+        self.register_buffer("packed", (weight / scale).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.shape = (weight.shape[0], weight.shape[1])
+
+    def write(self, out: torch.Tensor) -> None:
+        torch.mul(self.packed, self.scale, out=out)
+
+
+def trains_a_part(name: str, stands: Callable[[str], bool], packed: tuple[str, ...] = ()) -> None:
+    """Gradients of what is trained, and nothing moves but that."""
+    model = Llama(TINY)
+    init_weights(model, 0)
+    for layer in model.model.layers:
+        for module in packed:
+            place = layer.self_attn if module in ("q_proj", "k_proj", "v_proj") else layer.mlp
+            setattr(place, module, Int8(getattr(place, module).weight.detach()))
+    for one, parameter in model.named_parameters():
+        parameter.requires_grad_(not stands(one))
+    _, (loss, _) = model(tokens(), score=NextTokens(tokens()))
+    loss.backward()
+    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    wanted = Seen(loss.detach(), model(tokens())[0].detach(), found)
+    model.zero_grad(set_to_none=True)
+    optimizer = FlatAdamW(FlatParameters(model, torch.float32), **HYPER)
+    fused = FusedLlama(model, optimizer.flat)
+    seen = fused_gradients(fused, optimizer, Batch(tokens()))
+    error = worst(seen, wanted)
+    say(f"{name}: gradients", error < 2e-6 and seen.gradients.keys() == found.keys(), error)
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    step = GraphedStep(fused, optimizer, batch=(2, 17), accumulation=1, clip=Clip(0.5))
+    loss = step.forward(Batch(tokens()))
+    step.backward(0)
+    norm = float(step.update(loss).norm)
+    moved = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
+    whole = math.sqrt(sum(float(g.square().sum()) for g in found.values()))
+    say(f"{name}: moves", moved == found.keys() and abs(norm / whole - 1) < 1e-5, moved)
+
+
 def takes_rows_that_are_cut() -> None:
     """Each as autograd has it, whichever came before."""
     model, fused, flat = made(UNTIED)
@@ -394,12 +494,16 @@ def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
     """
     model, fused, optimizer = made(TINY)
     place = Placement(torch.device("cpu"), None, "bf16", compiles=False)
-    parts: Any = SimpleNamespace(model=model, optimizer=optimizer, placement=place)
+    lots = SimpleNamespace(trained=lambda: dict(model.named_parameters()))
+    recipe = SimpleNamespace(head=CrossEntropy())
+    parts: Any = SimpleNamespace(
+        model=model, decoder=model, lots=lots, optimizer=optimizer, placement=place, recipe=recipe
+    )
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
-    clean = compare(parts, fused, tokens())
+    clean = compare(parts, fused, Batch(tokens()))
     changed = [n for n, weight in model.state_dict().items() if not torch.equal(weight, weights[n])]
     sabotage(fused)
-    broken = compare(parts, fused, tokens())
+    broken = compare(parts, fused, Batch(tokens()))
     say(f"gate: {name}", not clean and not changed and bool(broken), (clean, changed, broken[:2]))
 
 
@@ -482,7 +586,7 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     fused = FusedLlama(model, flat, Scales.of(config, ids.device))
     fused.calibrate(ids)
     optimizer = FlatAdamW(flat, **HYPER)
-    broken = violations(fused_gradients(fused, optimizer, ids), allowed, truth)
+    broken = violations(fused_gradients(fused, optimizer, Batch(ids)), allowed, truth)
     say("fp8: errs as its arithmetic does", not broken, broken)
     gradient = flat.gradients()["model.layers.0.mlp.up_proj.weight"]
     error = float((gradient - truth.gradients["model.layers.0.mlp.up_proj.weight"]).norm())
@@ -491,13 +595,13 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     resumed.scales.load(fused.scales.to_json())
     found = []
     for one in (fused, resumed):
-        results = fused_gradients(one, optimizer, ids.flip(0, 1)).results()
+        results = fused_gradients(one, optimizer, Batch(ids.flip(0, 1))).results()
         found.append({name: value.clone() for name, value in results.items()})
     same = all(torch.equal(value, found[1][name]) for name, value in found[0].items())
     say("fp8: resumed, it rounds as it would have", same)
     fused.scales.forget()
     fused.scales.advance = lambda: None  # type: ignore[method-assign]
-    broken = violations(fused_gradients(fused, optimizer, ids), allowed, truth)
+    broken = violations(fused_gradients(fused, optimizer, Batch(ids)), allowed, truth)
     say("gate: fp8 without scales", bool(broken), broken[:2])
 
 
@@ -548,6 +652,10 @@ def main() -> None:
     updates_like_torch(UNTIED)
     updates_like_torch(replace(UNTIED, **NORMED), "qk-norm: ")
     takes_rows_that_are_cut()
+    sees_every_token_first()
+    trains_a_part("norms alone", lambda name: "norm" not in name)
+    trains_a_part("attention and some norms", lambda name: "mlp" in name or "input" in name)
+    trains_a_part("norms beside int8", lambda name: "norm" not in name, INT8)
     muon_is_the_same_over_flat_buffers("muon")
     muon_is_the_same_over_flat_buffers("normuon", beta2=0.9)
     muon_kernels_keep_the_error_rule()

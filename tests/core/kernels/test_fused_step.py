@@ -10,7 +10,7 @@ from kernel_children import interpreted_lines, needs_triton
 
 from albor_core.kernels import dispatch
 from albor_core.kernels.ops import attention, products
-from albor_core.model.flat import ALIGNED, FlatParameters
+from albor_core.model.flat import ALIGNED, FlatParameters, misfit
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.optim.adamw import FlatAdamW
@@ -241,11 +241,34 @@ def test_weights_that_do_not_cancel_are_compared_as_they_are():
         assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
 
 
-def test_a_frozen_parameter_is_refused_by_name():
+def test_matrices_that_stand_lie_apart_in_half_precision_and_have_no_gradient():
     model = Llama(TINY)
-    model.model.norm.weight.requires_grad_(False)
-    with pytest.raises(ValueError, match=r"model\.norm\.weight"):
-        FlatParameters(model, torch.bfloat16)
+    init_weights(model, 3)
+    still = {n for n, _ in model.named_parameters() if "mlp" in n or n == "model.norm.weight"}
+    for name in still:
+        model.get_parameter(name).requires_grad_(False)
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    flat = FlatParameters(model, torch.bfloat16)
+    assert flat.frozen == still
+    assert {*flat.still.places} == {name for name in still if "mlp" in name}
+    assert flat.still.master.dtype is torch.bfloat16
+    assert flat.still.master is flat.still.shadow
+    assert {*flat.gradients()} == before.keys() - still
+    for name, value in model.state_dict().items():
+        kind = torch.bfloat16 if name in flat.still.places else torch.float32
+        assert torch.equal(value, before[name].to(kind))
+    optimizer = FlatAdamW(flat, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    assert {name.partition(".")[2] for name in optimizer.tensors()} == before.keys() - still
+
+
+def test_projections_that_are_one_matrix_are_trained_together_or_the_step_is_not_fused():
+    model = Llama(TINY)
+    assert misfit(model) == ""
+    model.get_parameter("model.layers.1.self_attn.k_proj.weight").requires_grad_(False)
+    assert "model.layers.1.self_attn.q_proj" in misfit(model)
+    flat = FlatParameters(model, torch.bfloat16)
+    with pytest.raises(ValueError, match=r"train all of them or none"):
+        FusedLlama(model, flat)
 
 
 def test_micro_batches_are_refused_with_an_optimizer_that_adds_up_none():

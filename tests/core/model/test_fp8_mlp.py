@@ -140,7 +140,7 @@ def test_on_a_gpu_the_step_in_fp8_errs_as_fp8_does_and_learns():
     optimizer = FlatAdamW(flat, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     fused = FusedLlama(model, flat, Scales.of(CONFIG, ids.device))
     fused.calibrate(ids)
-    assert violations(fused_gradients(fused, optimizer, ids), allowed, truth) == []
+    assert violations(fused_gradients(fused, optimizer, Batch(ids)), allowed, truth) == []
     step = GraphedStep(fused, optimizer, batch=(2, 64), accumulation=1, clip=Clip(1.0))
     fused.calibrate(ids)
     losses = []

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from albor_core.model import llama
+from albor_core.model.head import NextTokens
 from albor_core.model.llama import (
     IGNORED,
     LOGIT_STD,
@@ -184,16 +185,17 @@ def test_labels_are_shifted_inside_and_ignored_ones_do_not_count():
     assert loss.dtype is torch.float32
 
 
-def test_z_loss_weighs_the_squared_denominator_of_what_is_scored_while_training():
-    plain, model = Llama(TINY), Llama(replace(TINY, z_loss=0.01))
-    init_weights(plain, 0), init_weights(model, 0)
-    ids = torch.randint(0, TINY.vocab_size, (2, 32))
+def test_z_loss_weighs_the_squared_denominator_of_what_is_scored():
+    plain, ids = Llama(TINY), torch.randint(0, TINY.vocab_size, (2, 32))
+    init_weights(plain, 0)
     labels = ids.clone()
     labels[:, :20] = IGNORED
     squares = plain(ids)[0][:, 19:-1].double().logsumexp(-1).square()
     wanted = plain(ids, labels)[1].double() + 0.01 * squares.mean()
-    assert model(ids, labels)[1].item() == pytest.approx(wanted.item(), rel=1e-6)
-    assert torch.equal(model.eval()(ids, labels)[1], plain(ids, labels)[1])
+    _, (found, means) = plain(ids, score=NextTokens(labels, 0.01))
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+    assert not means
+    assert torch.equal(plain(ids, score=NextTokens(labels))[1][0], plain(ids, labels)[1])
 
 
 def test_no_position_sees_a_later_one():

@@ -169,11 +169,13 @@ def test_fp8_needs_sizes_of_whole_tiles(size):
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_the_optimizers_state_has_the_bytes_of_the_plan(name):
     from albor_core.model.llama import Llama, LlamaConfig
+    from albor_core.recipes.registry import recipe_of
+    from albor_core.recipes.trainable import Trainable
     from albor_core.train.build import flat_optimizer
 
     config = parse_config(TINY, file="c", overrides=[f"optimizer.name={name}"])
     model = Llama(LlamaConfig(**config.model.architecture.model_dump()))
-    state = flat_optimizer(config, model).tensors()
+    state = flat_optimizer(config, Trainable(recipe_of(config), model)).tensors()
     held = sum(tensor.nbytes for key, tensor in state.items() if not key.startswith("step."))
     assert memory(config, PlanFacts(Path("c"), SplitFacts(Path("x")))).optimizer == held
 

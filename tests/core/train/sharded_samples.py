@@ -21,6 +21,7 @@ from albor_core.data.pack.special_tokens import SpecialIds
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.causal_lm import CausalLM
+from albor_core.recipes.head_loss import CrossEntropy
 from albor_core.train.evaluate import Sampler
 from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.ranks.group import ALONE, Ranks
@@ -42,6 +43,13 @@ def backend(graph: torch.fx.GraphModule, _example: list[torch.Tensor]):
     return run
 
 
+class Trained(CausalLM):
+    """Without a config."""
+
+    def head_loss(self) -> CrossEntropy:
+        return CrossEntropy()
+
+
 def main(folder: Path, mode: str) -> None:
     store = dist.FileStore(str(folder / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -60,7 +68,7 @@ def main(folder: Path, mode: str) -> None:
         optimizer=Optimizer(
             model, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0, fused=False
         ),
-        recipe=CausalLM(None),
+        recipe=Trained(None),
         model=model,
         forward=model,
         placement=replace(placement, compiles=True, ranks=ALONE),

@@ -10,6 +10,7 @@ from tiny_run import events, history, make_run, tiny_config, train_here
 from albor_core.checkpoint.folder import list_checkpoints, verify
 from albor_core.config.load import parse_config
 from albor_core.model.fp8 import TENSORS, Scales
+from albor_core.recipes.batch import Batch
 from albor_core.run.errors import ConfigError
 from albor_core.train import build as parts_module
 from albor_core.train import loop
@@ -67,15 +68,15 @@ def with_flat_buffers(folder, **changes):
     raw = json.dumps(tiny_config(folder, **FEW, **changes)).encode()
     config = parse_config(raw, file="tiny.yaml")
     parts = build(config)
-    return replace(parts, optimizer=flat_optimizer(config, parts.model))
+    return replace(parts, optimizer=flat_optimizer(config, parts.lots))
 
 
 def chosen(parts, monkeypatch, faults=(), graphed=Graphed):
     """(parts, step, what was said, what was compared), the comparison's outcome being `faults`."""
     journal, compared = Journal(), []
 
-    def compare(parts, fused, ids, document):
-        compared.append(ids)
+    def compare(parts, fused, batch):
+        compared.append(batch.ids)
         if fused.scales is not None:
             fused.scales.forget()  # the gate has scales of its own
         return list(faults)
@@ -231,7 +232,7 @@ def test_a_compiled_model_that_agrees_trains(tmp_path, compiling, plain_losses):
     calls = []
 
     def compiler(model, **how):
-        return lambda *arguments: (calls.append(model.training), model(*arguments))[1]
+        return lambda *ids, **how: (calls.append(model.training), model(*ids, **how))[1]
 
     compiling(compiler)
     run = make_run(tmp_path, **FEW)
@@ -242,19 +243,23 @@ def test_a_compiled_model_that_agrees_trains(tmp_path, compiling, plain_losses):
 
 
 def wrong_loss(model, **how):
-    return lambda ids, labels: (None, model(ids, labels)[1] * 1.1)
+    def run(*ids, **how):
+        loss, means = model(*ids, **how)[1]
+        return None, (loss * 1.1, means)
+
+    return run
 
 
 def wrong_gradient(model, **how):
-    def run(ids, labels):
-        loss = model(ids, labels)[1]
-        return None, 2 * loss - loss.detach()
+    def run(*ids, **how):
+        loss, means = model(*ids, **how)[1]
+        return None, (2 * loss - loss.detach(), means)
 
     return run
 
 
 def no_compiler(model, **how):
-    def run(*arguments):
+    def run(*ids, **how):
         raise RuntimeError("No working C++ compiler found")
 
     return run
@@ -285,7 +290,7 @@ def in_fp16(folder, loudness, norm_scale):
     with torch.no_grad():
         parts.model.model.norm.weight.mul_(norm_scale)
     place = replace(parts.placement, precision="fp16")
-    plain = parts_module.plain_optimizer(parts.config, parts.model)
+    plain = parts_module.plain_optimizer(parts.config, parts.lots)
     scale = LossScale(torch.device("cpu"))
     scale.scale.fill_(loudness)
     return replace(parts, placement=place, optimizer=plain, scale=scale)
@@ -299,7 +304,7 @@ def test_in_fp16_gradients_too_small_for_it_are_compared_at_the_loss_scale(tmp_p
     parts = in_fp16(tmp_path, LossScale.START, 1e-6)
     query, ids = "model.layers.0.self_attn.q_proj.weight", parts.batch(1, 0).ids
     weight = parts.model.get_parameter(query)
-    unscaled = choose.plain_gradients(parts, ids, half=True)
+    unscaled = choose.plain_gradients(parts, Batch(ids), half=True)
     assert not unscaled.gradients[query].any()  # nothing would be left to compare
     assert compared_in_fp16(parts) == []
 
@@ -325,7 +330,7 @@ def test_a_look_at_the_gradients_keeps_no_second_copy_of_them(tmp_path):
         parameter.register_post_accumulate_grad_hook(
             lambda of, name=name: made.update({name: of.grad.data_ptr()})
         )
-    seen = choose.plain_gradients(parts, parts.batch(1, 0).ids, half=True)
+    seen = choose.plain_gradients(parts, parts.batch(1, 0), half=True)
     assert made
     assert {name: found.data_ptr() for name, found in seen.gradients.items()} == made
 
@@ -344,7 +349,7 @@ def test_a_compiler_that_fails_leaves_a_sharded_model_as_it_is(tmp_path, compili
         layer._compiled_call_impl = no_compiler(layer)
     sharded = Ranks(is_sharded=True)
     place = replace(parts.placement, compiles=True, ranks=sharded)
-    plain = parts_module.plain_optimizer(parts.config, parts.model)
+    plain = parts_module.plain_optimizer(parts.config, parts.lots)
     journal = Journal()
     after, _ = choose.choose_step(replace(parts, placement=place, optimizer=plain), journal)
     assert "No working C++ compiler" in journal.reasons("kernels.rejected")["compiled"]

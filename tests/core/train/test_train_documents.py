@@ -17,7 +17,9 @@ from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
 from albor_core.recipes.causal_lm import CausalLM, PackedSource
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.train.build import build
+from albor_core.train.evaluate import batches_of, scoring, validation
 from albor_core.train.resume.digest import digest
+from albor_core.train.step.choose import PlainStep
 
 END = 0
 SHAPE = {
@@ -80,7 +82,10 @@ def test_the_first_token_of_a_document_is_not_scored_and_the_index_knows(config)
         assert sorted(np.flatnonzero(labels == IGNORED)) == [at for at in starts if at]
         scored += sum(len(piece) - 1 for piece in pieces)
     assert source.count(rows) == scored == int((batch["labels"][:, 1:] != IGNORED).sum())
-    assert set(PackedSource(config, validation=True).batch(rows[:4])) == {"ids"}
+    val = PackedSource(config, validation=True)
+    found = val.batch(rows[:4])
+    assert {*found} == {"ids", "document", "labels"}
+    assert val.count(rows[:4]) == int((found["labels"][:, 1:] != IGNORED).sum())
 
 
 @pytest.mark.parametrize("family", [{}, {"model_type": "mistral", "sliding_window": 5}])
@@ -152,6 +157,21 @@ def test_micro_batches_weigh_what_they_score(config):
     total, _ = parts.recipe.loss(parts.forward, batch)
     assert isinstance(parts.recipe, CausalLM)
     assert loss.item() == pytest.approx(total.item() / weight.whole)
+
+
+def test_validation_is_the_mean_over_the_scored_tokens_of_documents_apart(config):
+    write_packed(config.data.val)
+    parts = build(config)
+    found = validation(parts, scoring(parts, PlainStep(parts)), go_on=lambda: True)
+    nats, count = 0.0, 0
+    for row in parts.val.batch(np.concatenate(batches_of(parts)))["ids"]:
+        for piece in filter(lambda piece: len(piece) > 1, documents_of(row)):
+            ids = torch.tensor([piece])
+            with torch.no_grad():
+                nats += float(parts.model(ids, ids)[1]) * (len(piece) - 1)
+            count += len(piece) - 1
+    assert count < len(np.concatenate(batches_of(parts))) * (SEQ_LEN - 1)
+    assert found["val/loss"] == pytest.approx(nats / count, rel=1e-6)
 
 
 def test_shards_that_do_not_tell_documents_apart_are_refused(tmp_path):

@@ -7,6 +7,7 @@ import math
 import typing
 import unittest.mock
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from tiny_run import events, history, make_run, train_here
 from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.config.sections import OptimizerConfig
 from albor_core.model.flat import FlatParameters
+from albor_core.model.groups import group_of
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError
 from albor_core.train.build import refuse_absent_rates
 from albor_core.train.optim import muon as room
@@ -265,9 +268,17 @@ def test_rates_of_flat_buffers_are_those_of_torchs_form(kind, is_tied):
 
 
 def test_a_rate_for_what_a_model_has_not_is_refused():
+    everything = SimpleNamespace(trains=lambda name: True, group=group_of)
     with pytest.raises(ConfigError, match=r"optimizer\.head_lr: the model has no head"):
-        refuse_absent_rates(OptimizerConfig(lr=0.01, head_lr=0.1), tiny())
-    refuse_absent_rates(OptimizerConfig(lr=0.01, head_lr=0.1), Llama(UNTIED))
+        wanted = OptimizerConfig(lr=0.01, head_lr=0.1)
+        refuse_absent_rates(wanted, Trainable(everything, tiny()))
+    refuse_absent_rates(wanted, Trainable(everything, Llama(UNTIED)))
+
+
+def test_muon_is_refused_where_no_matrix_is_trained():
+    norms = SimpleNamespace(trains=lambda name: "norm" in name, group=group_of)
+    with pytest.raises(ConfigError, match=r"optimizer\.name: muon moves matrices"):
+        refuse_absent_rates(OptimizerConfig(lr=0.01, name="muon"), Trainable(norms, tiny()))
 
 
 def test_an_unknown_optimizer_is_refused_by_name(tmp_path):

@@ -44,7 +44,7 @@ def imports():
     before, path = {*sys.modules}, [*sys.path]
     yield
     for name in {*sys.modules} - before:
-        if name.partition(".")[0] in ("own_model", "my_lab"):
+        if name.partition(".")[0] in ("own_model", "my_lab", "classifier"):
             del sys.modules[name]
     sys.path[:] = path
 
@@ -294,6 +294,33 @@ def test_a_class_may_change_the_loss_of_albor_s_own_decoder(tmp_path):
     assert build(config).obstacle == "own_recipes:Doubled has no form of it"
 
 
+def test_a_class_may_give_another_head_loss_with_figures_and_keeps_the_fused_step(tmp_path):
+    found = {}
+    for share in (0.0, 0.1):
+        changes = {"training__mode": "own_recipes:Smoothed", "recipe": {"smoothing": share}}
+        run = make_run(tmp_path / str(share), f"by-{share}", training__max_steps=5, **changes)
+        assert train_here(run, stop_after=1).reason == "stopped"
+        (_, _, loss), (_, _, figure) = history(run, ("train/loss", "train/smooth"))[:2]
+        assert figure == pytest.approx(2 * loss, rel=1e-6)
+        found[share] = loss, history(run, ("val/loss",))[0][2]
+    assert found[0.0][0] != found[0.1][0]
+    assert found[0.0][1] == found[0.1][1]  # validation is of the next token alone
+    config = parse_config(run.config_resolved.read_bytes(), file="c")
+    assert build(config).obstacle == "it needs a GPU"
+
+
+def test_a_classifier_on_albor_s_decoder_learns_by_its_own_loss_and_metric(tmp_path):
+    for name in ("classifier.py", "classifier.yaml"):
+        shutil.copy(EXAMPLES / name, tmp_path / name)
+    more = ("training.max_steps=40", "training.eval_interval=20", "training.device=cpu")
+    out = f"training.output_dir={tmp_path / 'out'}"
+    config = load_config(tmp_path / "classifier.yaml", (*more, "training.num_threads=1", out))
+    run = new_run(config, plan_run(config), name="kinds")
+    assert train_here(run).reason == "completed"
+    right = [value for _, _, value in history(run, ("val/accuracy",))]
+    assert right[0] < 0.5 < right[-1]
+
+
 def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path):
     data = {"data": {"batch_size": 2, "seq_len": 8}, "optimizer": {"lr": 0.1}}
     data |= {"training": {"output_dir": "out"}, "recipe": {"width": 8}}
@@ -313,6 +340,7 @@ def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path
         ("data.packing", "best-fit"),
         ("data.shuffle", "documents"),
         ("training.seq_len_ramp", "[{until: 2, seq_len: 8}]"),
+        ("training.stability.z_loss", "1e-4"),
         ("recipe.width", ".inf"),
         ("recipe.inner.rates", "[1, .nan]"),
     ],

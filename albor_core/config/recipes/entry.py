@@ -1,0 +1,94 @@
+"""What is known of a recipe without torch: name, settings, checks, cost, and where its class is.
+
+One object a recipe, `ENTRY` of the file in this folder that is named like it. The other file is the
+class itself (albor_core/recipes), which the training process alone imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from albor_core.config.shape import ModelShape
+from albor_core.run.errors import Problem
+
+if TYPE_CHECKING:
+    from albor_core.config.load import Config
+    from albor_core.config.sections import Section
+
+
+@dataclass(frozen=True)
+class Lots:
+    """Numbers of a decoder's parameters by what becomes of them."""
+
+    matrices: int
+    """That are trained."""
+    vectors: int
+    hidden: int
+    """Of the matrices, those that Muon would move."""
+    still_matrices: int = 0
+    """That stand."""
+    still_vectors: int = 0
+    saved: int | None = None
+    """In a checkpoint; None: all that is trained."""
+    beside: int = 0
+    """Bytes of models that stand beside it."""
+
+    @classmethod
+    def of_all(cls, shape: ModelShape) -> Lots:
+        """Everything is trained."""
+        vectors = shape.num_hidden_layers * shape.num_block_vector_parameters + shape.hidden_size
+        hidden = shape.num_hidden_layers * shape.num_block_matmul_parameters
+        return cls(shape.num_parameters - vectors, vectors, hidden)
+
+    @classmethod
+    def of_vectors(cls, shape: ModelShape) -> Lots:
+        """Norms and biases are trained; the matrices stand."""
+        whole = cls.of_all(shape)
+        return cls(0, whole.vectors, 0, still_matrices=whole.matrices)
+
+    @property
+    def trained(self) -> int:
+        return self.matrices + self.vectors
+
+    @property
+    def in_checkpoint(self) -> int:
+        return self.trained if self.saved is None else self.saved
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a step is, as plain numbers; plan/memory.py makes bytes of them."""
+
+    title: str
+    """What is trained, in a few words."""
+    shape: ModelShape
+    lots: Lots
+    flops_per_token: int | None
+    """Of a step, forward and backward."""
+    obstacles: tuple[str, ...] = ()
+    """What of the objective keeps it from the step of written-out kernels."""
+
+
+@dataclass(frozen=True)
+class RecipeEntry:
+    name: str
+    """The value of training.mode."""
+    about: str
+    """In a few words, for people who choose."""
+    recipe: str
+    """module:Class of albor_core.recipes.recipe.Recipe."""
+    problems: Callable[[Mapping[str, Any]], Iterator[Problem]]
+    """What is wrong in the sections of a config; some of them may be away."""
+    numbers: Callable[[Config], Numbers]
+    required: tuple[str, ...] = ()
+    """Fields that a config of this recipe has to have."""
+    settings: type[Section] | None = None
+    """Of the config's section `recipe`; None: it has none."""
+    reads: tuple[str, ...] = ()
+    """Of the fields that not every recipe reads (`SOME_READ`), those that this one does."""
+
+
+SOME_READ = ("training.stability.z_loss",)
+"""Fields that change nothing under a recipe which does not read them: refused there by name."""

@@ -1,0 +1,110 @@
+"""Matrices as a step uses them: those that are trained, and those that stand, maybe packed.
+
+Whoever multiplies asks `Weight.values`. Of a matrix that is trained, or stands as it is, they lie
+in memory; one that is packed (a `StandingMatrix`) is written to a scratch that all of them share,
+and is there until the next one is read. What stands has no gradient, and a backward writes none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class StandingMatrix(nn.Module, ABC):
+    """A linear map without a bias whose matrix nobody trains, kept in a form of its own; it takes
+    the place of an nn.Linear in the decoder. Its buffers are what it keeps.
+    """
+
+    shape: tuple[int, int]
+    """(rows, columns), as nn.Linear's weight."""
+
+    @abstractmethod
+    def write(self, out: Tensor) -> None:
+        """Its values into `out` (rows, columns), of any floating-point dtype; launches only."""
+
+    def values(self, dtype: torch.dtype) -> Tensor:
+        device = next(self.buffers()).device
+        out = torch.empty(self.shape, dtype=dtype, device=device)
+        self.write(out)
+        return out
+
+    def forward(self, x: Tensor) -> Tensor:
+        kind = x.device.type
+        half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        found: Tensor = _Through.apply(x.to(half), self)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Through(torch.autograd.Function):
+    """Keeps nothing: the backward has the values written again."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor, matrix: StandingMatrix) -> Tensor:
+        ctx.matrix = matrix  # type: ignore[attr-defined]
+        return F.linear(x, matrix.values(x.dtype))
+
+    @staticmethod
+    def backward(ctx: object, dy: Tensor) -> tuple[Tensor, None]:
+        return dy @ ctx.matrix.values(dy.dtype), None  # type: ignore[attr-defined]
+
+
+class Weight:
+    """A matrix as the forward reads it, and where its gradient belongs, if it is trained."""
+
+    def __init__(self, value: Tensor, gradient: Tensor | None) -> None:
+        self._value, self.gradient = value, gradient
+        self.shape = value.shape
+
+    @property
+    def value(self) -> Tensor:
+        """What it holds, good until another matrix is asked."""
+        return self._value
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x @ self.value.t()
+
+    def backward(self, x: Tensor, dy: Tensor) -> Tensor:
+        """The gradient of x; that of the matrix is written."""
+        self.learn(x, dy)
+        return dy @ self.value
+
+    def learn(self, x: Tensor, dy: Tensor, beta: float | None = None) -> None:
+        """Its gradient, added to `beta` times what is there, if that is said."""
+        if self.gradient is None:
+            return
+        if beta is None:
+            torch.mm(dy.t(), x, out=self.gradient)
+        else:
+            torch.addmm(self.gradient, dy.t(), x, beta=beta, out=self.gradient)
+
+
+class _HasScratch(Protocol):
+    def scratch(self, rows: int, columns: int, device: torch.device) -> Tensor: ...
+
+
+class UnpackedWeight(Weight):
+    """Of packed matrices, one above the other."""
+
+    def __init__(
+        self, parts: Sequence[StandingMatrix], rows: int, columns: int, room: _HasScratch
+    ) -> None:
+        self._parts, self._room, self.gradient = parts, room, None
+        self.shape = torch.Size((rows, columns))
+        self._device = next(parts[0].buffers()).device
+        room.scratch(rows, columns, self._device)  # before a graph is captured
+
+    @property
+    def value(self) -> Tensor:
+        rows, columns = self.shape
+        out = self._room.scratch(rows, columns, self._device)
+        begin = 0
+        for one in self._parts:
+            one.write(out[begin : begin + one.shape[0]])
+            begin += one.shape[0]
+        return out

@@ -47,7 +47,11 @@ class Chart(ChartCanvas, can_focus=True):
         Binding("y", "log", "Log", show=False, tooltip="Logarithmic y axis, and back"),
         Binding("X", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
         Binding(
-            "full_stop,greater_than_sign", "smooth(1)", "Smoother", show=False, tooltip="Smoother"
+            "full_stop,greater_than_sign",
+            "smooth(1)",
+            "Smoother",
+            show=False,
+            tooltip="Smoother: by thousandths of the axis, not by points",
         ),
         Binding("comma,less_than_sign", "smooth(-1)", "Rougher", show=False, tooltip="Less smooth"),
     ]

@@ -180,8 +180,7 @@ def _value(trace: Trace, look: Look, x: Range, columns: int) -> list[Piece]:
         smooth = smoothed(replace(packed, low=(), high=()), look, x, look.weight)
         k = smooth.nearest(look.cursor)
         if k is not None:
-            over = 0.1 / (1 - look.weight)  # what a value weighs in: see data.SMOOTHINGS
-            pieces += [(f"smoothed over {over:.2g} %", "label"), (exact(smooth.y[k]), trace.tone)]
+            pieces += [("smoothed", "label"), (exact(smooth.y[k]), trace.tone)]
     return pieces
 
 

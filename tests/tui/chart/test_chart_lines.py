@@ -379,9 +379,11 @@ def test_an_axis_of_tokens_says_so_beside_labels_of_any_width(high, has_marks):
     assert "tok" in text(compose(frame, (), Overlay())[-1])
 
 
-def test_the_cursor_says_over_how_much_of_the_axis_a_line_is_smoothed():
+def test_a_smoothed_spike_is_what_the_definition_gives():
+    # 64 points lie 1000/63 thousandths of the axis apart: so much of what came before is forgotten
     steps = tuple(float(step) for step in range(64))
     line = Trace("main", steps, (0.6,) * 63 + (7.57,), is_noisy=True)
-    look = Look(cursor=63.0, smoothing=3)  # 0.95
-    words = " ".join(text for text, _ in reading([line], (), look, Range(0, 63), (400, 200)))
-    assert "smoothed over 2 %" in words
+    smooth = smoothed(line, Look(), Range(0, 63), 0.95)
+    kept = 0.95 ** (1000 / 63)
+    assert smooth.y[-1] == pytest.approx(0.6 * kept + 7.57 * (1 - kept), abs=1e-6)
+    assert smooth.y[-1] == pytest.approx(4.48, abs=0.01)

@@ -155,7 +155,7 @@ class RunView:
     elapsed_s: float | None = None
     loss_history: tuple[float, ...] = ()
     metrics: tuple[MainMetric, ...] = ()  # that stand for it, the first one first
-    trend: tuple[float, ...] = ()  # the curve of the first of them, where that is no training loss
+    trend: tuple[float, ...] = ()  # the curve of the one that lists name, where that is no loss
     lr_history: tuple[float, ...] = ()
     grad_norm_history: tuple[float, ...] = ()
     alerts_open: int = 0

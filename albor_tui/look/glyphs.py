@@ -5,6 +5,7 @@ The only file of ours that is not ASCII. `current` is chosen before the first sc
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -182,17 +183,22 @@ def fitting(environ: Mapping[str, str] = os.environ) -> Glyphs:
 def spark(values: tuple[float, ...] | list[float], width: int) -> str:
     """The last values as `width` small columns, highest full; empty where nothing is finite.
 
-    More values than columns: each column shows the mean of its share.
+    More values than columns: each column shows the mean of its share, and a mark where none of
+    that is finite.
     """
-    finite = [v for v in values if v == v and abs(v) != float("inf")]
-    if not finite or width < 1:
+    if width < 1 or not any(map(math.isfinite, values)):
         return ""
-    columns = min(width, len(finite))
-    means = []
+    columns = min(width, len(values))
+    means: list[float | None] = []
     for i in range(columns):
-        share = finite[i * len(finite) // columns : (i + 1) * len(finite) // columns]
-        means.append(sum(share) / len(share))
-    low, span = min(means), max(means) - min(means)
+        share = values[i * len(values) // columns : (i + 1) * len(values) // columns]
+        finite = [v for v in share if math.isfinite(v)]
+        means.append(sum(finite) / len(finite) if finite else None)
+    known = [v for v in means if v is not None]
+    low, span = min(known), max(known) - min(known)
     steps = current.spark
     top = len(steps) - 1
-    return "".join(steps[round((v - low) / span * top) if span else 0] for v in means)
+    return "".join(
+        current.cross if v is None else steps[round((v - low) / span * top) if span else 0]
+        for v in means
+    )

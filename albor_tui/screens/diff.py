@@ -31,6 +31,7 @@ from albor_tui.widgets.diff_panels import (
     VerdictPanel,
     legend,
     letter,
+    ranked,
     why_of_all,
 )
 from albor_tui.widgets.key_bar import KeyBar
@@ -47,6 +48,7 @@ class DiffScreen(PollingScreen):
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
         Binding("m", "metric", "Metric", tooltip="Judge and overlay by the next metric"),
+        Binding("r", "reference", "Reference", tooltip="Compare with the next run instead of A"),
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
@@ -117,7 +119,8 @@ class DiffScreen(PollingScreen):
         if self._document is not None:
             verdicts, most = len(self._document["verdicts"]), max(5, self.size.height // 3)
             lines = 3 if verdicts == 1 else verdicts
-            lines = 1 if verdicts > 1 and why_of_all(self._document) else lines
+            if verdicts > 1 and why_of_all(self._document):
+                lines = 1 + bool(ranked(self._document))
             self.query_one("#verdict").styles.height = 2 + min(lines, most)
         if self._document is None or self.has_class("-narrow") or self.has_class("-short"):
             body.styles.grid_rows = None
@@ -157,6 +160,13 @@ class DiffScreen(PollingScreen):
     def _shown_metric(self, curves: Mapping[str, Any]) -> str:
         wanted = self._metric or str((self._document or {}).get("metric"))
         return wanted if wanted in curves else next(iter(curves))
+
+    def action_reference(self) -> None:
+        """The next run is A, which the others are compared with."""
+        self._ids = (*self._ids[1:], *self._ids[:1])
+        name = self._names.get(self._ids[0], self._ids[0])
+        self.show_message(f"A is {name}: the others are compared with it", "$ink-muted")
+        self.poll_now()
 
     def action_metric(self) -> None:
         """The curves at once, the verdict as soon as it is known."""

@@ -21,6 +21,7 @@ from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
 from albor_tui.model.source import HasSource, LiveSource
 from albor_tui.terminal.textual_private import FrameScreen
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.status_bar import StatusBar
 
 RETRY_S = 2.0
@@ -205,6 +206,10 @@ class PollingScreen(FrameScreen):
 
     def runs_changed(self) -> None:
         """The app knows other figures of the runs that attention is about."""
+
+    @on(Chart.Even)
+    def say_even(self) -> None:
+        self.show_message("no point stands out", "$ink-muted")
 
     def show_message(self, words: str, tone: str = "$ink") -> None:
         """One line in the status bar."""

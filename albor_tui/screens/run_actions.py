@@ -92,6 +92,8 @@ class RunActionsScreen(PollingScreen):
     def key_word(self, action: str) -> str:
         """Of a key with several meanings the one that works, where only one does."""
         meant = MEANS.get(action, ())
+        if action == "retry" and any(one.status == "unguarded" for one in self.acted_on()):
+            return "Guard"  # it runs: nothing is tried again
         if len(meant) < 2:
             return ""
         views = self.acted_on()

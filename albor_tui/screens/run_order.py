@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 
+from albor_core.feed.runs.listed_metric import beside
+from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import RunView
 from albor_core.run.values.quantity import counted
+from albor_tui.look import quantity
 
 SORTS = {  # by order the store's sort key, and whether the largest comes first
     "recent": ("created", True),
@@ -18,6 +22,8 @@ SORTS = {  # by order the store's sort key, and whether the largest comes first
     "alert": ("alerts", True),
 }
 ORDERS = tuple(SORTS)
+_FIGURES = {"loss": "loss", "ppl": "val_ppl", "tok/s": "tokens_per_s"}  # fields of a view
+_MOST_METRICS = 3
 GROUPS = ("", "experiment", "state", "tag", "host")
 DIED_S = 12 * 3600.0  # a death is news for as long as somebody sleeps
 Group = tuple[int, str]  # index of its first run, title
@@ -53,6 +59,41 @@ _KEYS: dict[str, Callable[[RunView], object]] = {
 }
 
 
+def orders_of(rows: Iterable[RunView]) -> tuple[str, ...]:
+    """What a list of these runs can be ordered by: what it shows, and with the figures of the
+    house the metrics that stand for its runs, those of most runs first.
+    """
+    seen: set[str] = set()
+    own: Counter[str] = Counter()
+    for view in rows:
+        seen |= {order for order, name in _FIGURES.items() if getattr(view, name) is not None}
+        if (one := beside(view)) is not None and one.better is not None:
+            own[one.name] += 1
+    known = [order for order in ORDERS if order not in _FIGURES or order in seen]
+    return (*known, *(name for name, _ in own.most_common(_MOST_METRICS) if name not in known))
+
+
+def question_of(order: str, rows: Iterable[RunView]) -> tuple[str, bool]:
+    """The store's sort key of an order, and whether the largest comes first."""
+    return SORTS.get(order) or (order, _better(order, rows) == "max")
+
+
+def _better(metric: str, rows: Iterable[RunView]) -> str:
+    found = (one for view in rows for one in view.metrics if one.name == metric and one.better)
+    return next((one.better or "" for one in found), "")
+
+
+def _by_metric(name: str, rows: Iterable[RunView]) -> Callable[[RunView], object]:
+    """The best first, by the side that is better."""
+    sign = -1.0 if _better(name, rows) == "max" else 1.0
+
+    def key(view: RunView) -> tuple[int, float]:
+        last = next((one.last for one in view.metrics if one.name == name), None)
+        return _by_number(None if last is None else sign * last)
+
+    return key
+
+
 _GROUP_OF: dict[str, Callable[[RunView], str]] = {
     "experiment": lambda v: v.experiment or "no experiment",
     "state": lambda v: v.status,
@@ -76,7 +117,8 @@ def arrange(
         kept = [view for view in kept if view.id in only]
     elif wanted := words.lower().split():
         kept = [view for view in kept if all(word in _haystack(view) for word in wanted)]
-    kept.sort(key=_KEYS[order], reverse=reverse)  # type: ignore[arg-type]
+    key = _KEYS.get(order) or _by_metric(order, rows)
+    kept.sort(key=key, reverse=reverse)  # type: ignore[arg-type]
     return tuple(kept)
 
 
@@ -105,13 +147,27 @@ def is_plain(words: str) -> bool:
 
 def _title(name: str, members: list[RunView]) -> str:
     active = sum(view.is_active for view in members)
-    known = [v.loss for v in members if v.loss is not None and math.isfinite(v.loss)]
     parts = [name, counted(len(members), "run")]
     parts += [f"{active} active"] if active else []
-    parts += [f"lowest loss {min(known):.4f}"] if known else []
+    parts += [best] if (best := _best_of(members)) else []
     return "   ".join(parts)
 
 
+def _best_of(members: list[RunView]) -> str:
+    """The best of a group by what stands for all of its runs; else their lowest loss."""
+    own = [beside(view) for view in members]
+    first = own[0]
+    if first is not None and first.better and all(o and o.name == first.name for o in own):
+        lasts = [one.last for one in own if one and one.last is not None]
+        finite = [last for last in lasts if math.isfinite(last)]
+        best = max if first.better == "max" else min
+        return f"best {first.name} {quantity.metric(best(finite), first.name)}" if finite else ""
+    known = [v.loss for v in members if v.loss is not None and math.isfinite(v.loss)]
+    return f"lowest loss {min(known):.4f}" if known else ""
+
+
 def _haystack(view: RunView) -> str:
-    parts = (view.name, view.id, view.experiment, view.status, view.host, *view.tags)
+    state = shown_word(view.status, view.age_s if view.is_silent else None)
+    told = "died" if view.status == "failed" else ""
+    parts = (view.name, view.id, view.experiment, view.status, state, told, view.host, *view.tags)
     return " ".join(parts).lower()

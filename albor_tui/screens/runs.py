@@ -27,12 +27,21 @@ from albor_tui.model.desk import Matches, RunSelection, reference
 from albor_tui.model.source import RunFollower
 from albor_tui.screens.curves import MAX_POINTS, loss_chart, preview_chart, preview_keys
 from albor_tui.screens.run_actions import RunActionsScreen
-from albor_tui.screens.run_order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
+from albor_tui.screens.run_order import (
+    GROUPS,
+    SORTS,
+    arrange,
+    grouped,
+    is_plain,
+    orders_of,
+    question_of,
+)
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.gpu_panel import GpuStrip
 from albor_tui.widgets.run.run_preview import RunPreview
+from albor_tui.widgets.run_columns import METRIC
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
@@ -107,7 +116,7 @@ class RunsScreen(RunActionsScreen):
         self._asked_at = 0.0
         self._filter_problem = ""
         self._is_asking = False
-        self._order = 0
+        self._order = "recent"
         self._reverse = False
         self._group = ""
         self._highlighted: RunView | None = None  # read by the poll thread: one reference, atomic
@@ -228,13 +237,13 @@ class RunsScreen(RunActionsScreen):
 
     def _arrange(self) -> None:
         table = self.query_one(RunTable)
-        order = ORDERS[self._order]
+        order = self._order
         matches = self._matches if self._needs_store() else None
         only = None if matches is None else matches.ids
         words = self._words if only is None else ""
         rows = arrange(self._view.rows, words=words, only=only, order=order, reverse=self._reverse)
         rows, groups = grouped(rows, self._group)
-        table.sorted_by = order
+        table.sorted_by = order if order in SORTS else METRIC
         table.show(rows, groups, self._tails)
         self._title(len(rows), order)
         self._show_emptiness(not rows)
@@ -270,7 +279,7 @@ class RunsScreen(RunActionsScreen):
         return super().check_action(action, parameters)
 
     def _question(self) -> RunSelection:
-        sort, descending = SORTS[ORDERS[self._order]]
+        sort, descending = question_of(self._order, self._view.rows)
         return RunSelection(self._words, sort, descending != self._reverse)
 
     def _is_cut(self) -> bool:
@@ -366,7 +375,7 @@ class RunsScreen(RunActionsScreen):
         if message.view is not None:
             self._is_chosen.set()
         self.refresh_key_bar()
-        self._on_screen = self.query_one(RunTable).visible_ids
+        self._look_at_metrics()
         self._show_glance(message.view)
         chart = self.query_one("#preview-chart", Chart)
         if message.view is None:
@@ -375,6 +384,12 @@ class RunsScreen(RunActionsScreen):
             self._name_chart("loss", message.view)
             chart.data = loss_chart(message.view, {}, is_loading=True)
             self.poll_now()
+
+    def _look_at_metrics(self) -> None:
+        """Of the runs on the screen; of all, where their order or a heading is made of them."""
+        is_by_metric = self._order not in SORTS or bool(self._group)
+        every = frozenset(view.id for view in self._view.rows) if is_by_metric else frozenset()
+        self._on_screen = self.query_one(RunTable).visible_ids | every
 
     def _show_glance(self, view: RunView | None) -> None:
         """The list knows less of a run that has ended than its own records do."""
@@ -456,7 +471,10 @@ class RunsScreen(RunActionsScreen):
         self._rearrange()
 
     def action_sort(self) -> None:
-        self._order = (self._order + 1) % len(ORDERS)
+        orders = orders_of(self._view.rows)
+        at = orders.index(self._order) if self._order in orders else -1
+        self._order = orders[(at + 1) % len(orders)]
+        self._look_at_metrics()
         self._ask_anew()
 
     def action_reverse(self) -> None:
@@ -493,6 +511,7 @@ class RunsScreen(RunActionsScreen):
 
     def action_group(self) -> None:
         self._group = GROUPS[(GROUPS.index(self._group) + 1) % len(GROUPS)]
+        self._look_at_metrics()
         self.show_message(
             f"grouped by {self._group}" if self._group else "not grouped", "$ink-muted"
         )
@@ -644,7 +663,11 @@ def _nothing(is_read: bool, words: str, problem: str) -> Content:
     if not is_read:
         return styled.loading()
     if words:
-        return styled.text(f"no run matches {words!r}; esc shows all", "$ink-muted")
+        from albor_core.store.query.filter import meant_status
+
+        meant = meant_status(words.strip())
+        other = f"{meant} asks for the state, " if meant else ""
+        return styled.text(f"no run matches {words!r}; {other}esc shows all", "$ink-muted")
     if problem:
         return Content.styled("No run can be shown; the line above says why.", "$ink-muted")
     width = max(len(command) for command, _ in EMPTY)

@@ -56,11 +56,12 @@ def since(item: AttentionItem) -> str:
     return quantity.age(max(0.0, now_wall() - item.since_wall))
 
 
-def gpu_hours(hours: float | None) -> str:
-    """ "1.6 GPU-h"; "" where nothing is known to be lost."""
+def gpu_hours(hours: float | None, is_of_gpus: bool = True) -> str:
+    """ "1.6 GPU-h", "1.6 h" of runs that name no GPU; "" where nothing is known to be lost."""
     if hours is None or hours < 0.05:
         return ""
-    return f"{hours:.1f} GPU-h" if hours < 100 else f"{quantity.si(hours)} GPU-h"
+    number = f"{hours:.1f}" if hours < 100 else quantity.si(hours)
+    return f"{number} GPU-h" if is_of_gpus else f"{number} h"
 
 
 def notice(items: Sequence[AttentionItem]) -> Content:
@@ -87,7 +88,8 @@ class AttentionHead(Widget):
 
 def head(found: AttentionList, width: int) -> Content:
     """ "4 need you, 3 running fine, 1 not watched ...", as much as fits; the least first left."""
-    count, hours = len(found.open), gpu_hours(found.gpu_hours)
+    are_of_gpus = all(item.is_of_gpus for item in found.open if item.cost_gpu_hours)
+    count, hours = len(found.open), gpu_hours(found.gpu_hours, are_of_gpus)
     needs = _needs(found)
     tone = styled.SEVERITY_TONE.get(found.severity, "$ink")
     parts = [(needs or _calm(found), f"bold {tone}" if count else f"bold {_calm_tone(found)}")]
@@ -213,7 +215,7 @@ class AttentionTable(LineList):
             said = Content.styled(_seen(item), "$ink-faint")
         if width < 110:  # a summary has the place of a key that there is not
             return styled.fit(said, 7) if said.plain else said
-        cost = Content.styled(gpu_hours(item.cost_gpu_hours), "$ink-muted")
+        cost = Content.styled(gpu_hours(item.cost_gpu_hours, item.is_of_gpus), "$ink-muted")
         return styled.fit(cost, 12, "right") + "  " + styled.fit(said, 8)
 
 
@@ -258,14 +260,14 @@ class AttentionDetail(Panel):
         if item is None:
             return Content("")
         tone = tone_of(item)
-        said = _wrapped(said_of(item), width, f"bold {tone}")[: 2 if height < 8 else 4]
+        said = _wrapped(said_of(item), width, f"bold {tone}", 2 if height < 8 else 4)
         lines = [*said]
         for is_needed, label, words, word_tone in self._facts(item):
             room = height - len(lines)
             if not words or room < 1:
                 continue
             most = 3 if is_needed and height >= 8 else 1
-            value = _wrapped(words, width - 8, word_tone)[: min(most, room)]
+            value = _wrapped(words, width - 8, word_tone, min(most, room))
             heads = [label, *[""] * (len(value) - 1)]
             lines += [
                 Content.assemble((f"{head:<8}", "$ink-muted"), line)
@@ -308,8 +310,12 @@ class AttentionDetail(Panel):
         return glyphs.spark(self.past[1][-400:], max(1, self.content_size.width - 8))
 
 
-def _wrapped(words: str, width: int, tone: str) -> list[Content]:
-    found = textwrap.wrap(clean(words), max(8, width), break_on_hyphens=False) or [""]
+def _wrapped(words: str, width: int, tone: str, most: int) -> list[Content]:
+    """At most so many lines; a mark says that more would follow."""
+    more = f" {glyphs.current.ellipsis}"
+    found = textwrap.wrap(
+        clean(words), max(8, width), break_on_hyphens=False, max_lines=most, placeholder=more
+    ) or [""]
     return [styled.text(line, tone) for line in found]
 
 

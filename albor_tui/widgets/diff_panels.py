@@ -20,6 +20,8 @@ from albor_tui.widgets.base.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
 RUN_TONES = ("main", "val", "second", "third", "fourth")
+INSTEAD = "train/loss"  # what runs reach where they do not all have what is judged
+_ENDS = ("last", "best")
 _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
     "better": ("better", "$success", "than"),
     "worse": ("worse", "$error", "than"),
@@ -94,7 +96,8 @@ class VerdictPanel(DiffPanel):
         verdicts = list(document["verdicts"])
         if len(verdicts) > 1 and (why := why_of_all(document)):  # said once
             head = Content.styled("none is judged against ", "$ink-muted")
-            return [head + _named(document, 0) + styled.text(f"   {why}", "$ink-muted")]
+            line = head + _named(document, 0) + styled.text(f"   {why}", "$ink-muted")
+            return [line, *([order] if (order := standing(document)).plain else [])]
         found: list[Content] = []
         for index, verdict in enumerate(verdicts, start=1):
             sentence = self._sentence(document, verdict, index)
@@ -109,12 +112,21 @@ class VerdictPanel(DiffPanel):
                 numbers = self._numbers(document, verdict, width)
                 found += [sentence, numbers] if numbers.plain else [sentence]
         if len(verdicts) == 1:
-            said = (str(verdicts[0].get(key) or "none") for key in ("detail", "method"))
-            why = "; ".join(words for words in said if words != "none")
-            more, room = f" {glyphs.current.ellipsis}", max(1, height - len(found))
-            wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
-            found += [Content.styled(line, "$ink-muted") for line in wrapped]
+            found = self._with_why(document, verdicts[0], found, width, height)
         return found
+
+    def _with_why(
+        self, document: Document, verdict: Document, found: list[Content], width: int, height: int
+    ) -> list[Content]:
+        """The lines on a pair with how it was judged, or with what there is in place of that."""
+        said = (str(verdict.get(key) or "none") for key in ("detail", "method"))
+        why = "; ".join(words for words in said if words != "none")
+        more, room = f" {glyphs.current.ellipsis}", max(1, height - len(found))
+        wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
+        lines = [*found, *(Content.styled(line, "$ink-muted") for line in wrapped)]
+        if verdict.get("outcome") is None and (order := standing(document)).plain:
+            lines.insert(1, order)
+        return lines
 
     def _sentence(self, document: Document, verdict: Document, index: int) -> Content:
         outcome = verdict.get("outcome")
@@ -219,10 +231,13 @@ class MetricsPanel(DiffPanel):
         order += [key for key in metrics if key not in order and "ema" not in key]
         if not order:
             return [Content.styled("nothing that both have measured", "$ink-muted")]
-        count, hidden = len(document["runs"]), 0
-        if width - 8 * count < 12:
-            fitting = max(1, (width - 12) // 8)
-            count, hidden = fitting, count - fitting
+        count = len(document["runs"])
+        ranks = ranked(document)
+        is_by_row = bool(ranks) and width - 8 * count < 12
+        self.border_subtitle = Content.styled("the best first" if is_by_row else "", "$ink-muted")
+        if is_by_row:
+            return _by_run(document, ranks, width)
+        count = min(count, max(1, (width - 12) // 8))
         cell = 9 if width - 9 * count >= 18 else 8
         head = [styled.fit(Content.styled("", "$ink-muted"), width - cell * count)]
         head += [
@@ -235,19 +250,70 @@ class MetricsPanel(DiffPanel):
             stats = [stat or {} for stat in metrics[key][:count]]
             values = [styled.fit(cell_of, cell, "right") for cell_of in _lasts(key, stats, cell)]
             found.append(Content("").join([name, *values]))
-        told = f"{hidden} more runs do not fit: albor runs diff" if hidden else ""
-        self.border_subtitle = Content.styled(told, "$ink-muted")
+        if (hidden := len(document["runs"]) - count) > 0:
+            told = f"{hidden} more runs do not fit: albor runs diff"
+            self.border_subtitle = Content.styled(told, "$ink-muted")
         return found
+
+
+def ranked(document: Document) -> list[int]:
+    """The runs by the last value of the metric that they are compared by, the best first; what is
+    not finite and what is not known come last. Empty where no better side is known.
+    """
+    stats, way = (
+        (document.get("metrics") or {}).get(document.get("metric")),
+        document.get("direction"),
+    )
+    if not stats or way is None:
+        return []
+    sign = -1.0 if way == "max" else 1.0
+    lasts = [(stat or {}).get("last") for stat in stats]
+    if all(last is None for last in lasts):
+        return []
+    return sorted(
+        range(len(lasts)),
+        key=lambda i: (lasts[i] is None, sign * (lasts[i] or 0.0), i),
+    )
+
+
+def _by_run(document: Document, ranks: Sequence[int], width: int) -> list[Content]:
+    """A line per run, of the metric that they are compared by."""
+    key = document["metric"]
+    stats = [document["metrics"][key][i] or {} for i in ranks]
+    cell = 10 if width >= 40 else 8
+    lasts = _lasts(key, stats, cell)
+    bests = _lasts(key, [{"last": stat.get("best")} for stat in stats], cell)
+    name = width - 2 * cell
+    ends = [styled.fit(Content.styled(word, "$ink-muted"), cell, "right") for word in _ENDS]
+    found = [Content("").join([styled.fit(styled.text(key, "$ink-muted"), name), *ends])]
+    for index, last, best in zip(ranks, lasts, bests, strict=True):
+        numbers = [styled.fit(one, cell, "right") for one in (last, best)]
+        found.append(Content("").join([styled.fit(_named(document, index), name), *numbers]))
+    return found
+
+
+def standing(document: Document) -> Content:
+    """The runs by their last values alone, where no verdict can be given."""
+    ranks = ranked(document)
+    if not ranks:
+        return Content("")
+    key = document["metric"]
+    lasts = _lasts(key, [document["metrics"][key][i] or {} for i in ranks], 12)
+    head = styled.text(f"by the last {key}, not a verdict: ", "$ink-muted")
+    told = [_named(document, i) + " " + last for i, last in zip(ranks, lasts, strict=True)]
+    return head + Content.styled(", ", "$ink-muted").join(told)
 
 
 class ReachPanel(DiffPanel):
     """What each run needs to get where the other ended."""
 
-    HEADING = "to reach the other's final loss"
+    HEADING = "to reach the other's final value"
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         ids = [run["id"] for run in document["runs"]]
         found, others = [], 0
+        metric = _reached_by(document)
+        self.entitle(styled.text(f"to reach the other's final {metric}", "bold $ink"))
         for reach in document.get("reach") or ():
             mine, other = ids.index(reach["run"]), ids.index(reach["other"])
             if mine and other:
@@ -256,7 +322,7 @@ class ReachPanel(DiffPanel):
             head = Content.assemble(
                 (letter(mine), f"bold {tone(mine)}"),
                 (" to ", "$ink-muted"),
-                (quantity.loss(reach.get("target")), "$ink"),
+                (_metric(metric, reach.get("target")), "$ink"),
                 (f" of {letter(other)}", tone(other)),
                 "   ",
             )
@@ -265,7 +331,13 @@ class ReachPanel(DiffPanel):
         if others:
             told = f"{others} more pairs, of runs other than A: albor runs diff --json"
             found.append(Content.styled(told, "$ink-muted"))
-        return found or [Content.styled("no loss that both have measured", "$ink-muted")]
+        return found or [styled.text(f"no {metric} that both have measured", "$ink-muted")]
+
+
+def _reached_by(document: Document) -> str:
+    """The metric of `reach`: see store/diff/compare.py."""
+    judged = str(document.get("metric") or "")
+    return judged if judged in (document.get("metrics") or {}) else INSTEAD
 
 
 def _reached(reach: Document, run: Document, width: int) -> Content:
@@ -279,7 +351,9 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
         "  ", (quantity.si(reach.get("tokens")), "$ink"), (" tok", "$ink-muted")
     )
     took = Content.assemble("  ", (quantity.duration(reach.get("seconds")), "$ink"))
-    for part in (tokens, took):
+    parts = [tokens] if reach.get("tokens") else []
+    parts += [took] if reach.get("seconds") else []
+    for part in parts:
         if line.cell_length + part.cell_length <= width:
             line += part
     return line

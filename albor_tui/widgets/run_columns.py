@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len
 from textual.content import Content
 
+from albor_core.feed.runs.listed_metric import beside
 from albor_core.feed.view import RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
-from albor_core.run.values.main_metrics import MainMetric, beside_columns
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.look.naming import name_of
 from albor_tui.widgets.base import styled
@@ -30,7 +30,6 @@ GUTTER = 3  # cursor, mark, air
 _MOST_NAMES = 0.9  # so many of the names are shown whole before bars get wider
 
 _LISTED = tuple(one for one in HEADLINES if one.is_listed)
-_KEYS = frozenset(one.key for one in _LISTED)
 
 
 @dataclass(frozen=True)
@@ -95,16 +94,8 @@ def _trend(view: RunView, width: int) -> Content:
     return styled.spark(view.trend or view.loss_history, width, tone)
 
 
-def _own(view: RunView) -> MainMetric | None:
-    """The metric that stands for a run, as far as no other column says it."""
-    if not view.metrics:
-        return None
-    said = [one.key for one in _LISTED if getattr(view, one.name) is not None]
-    return beside_columns((one for one in view.metrics if one.name not in _KEYS), said)
-
-
 def _metric(view: RunView, width: int) -> Content:
-    one = _own(view)
+    one = beside(view)
     if one is None:
         return Content.styled(glyphs.current.missing.rjust(width), "$ink-faint")
     value = _figure(quantity.metric(one.last, one.name), view)
@@ -161,7 +152,7 @@ def needs_of(runs: Sequence[RunView], tails: Mapping[str, str]) -> TableNeeds:
     lengths = sorted(len(name_of(view, tails)) for view in runs) or [_NAME_MIN]
     names = lengths[int((len(lengths) - 1) * _MOST_NAMES)], lengths[-1]
     state = max((_STATE, *(styled.state_of(v).cell_length for v in runs if v.status == "unknown")))
-    own = [(view, one) for view in runs if view.metrics and (one := _own(view)) is not None]
+    own = [(view, one) for view in runs if view.metrics and (one := beside(view)) is not None]
     if not own:
         return TableNeeds(*names, longest_state=state)
     absent = {_title(one) for one in _LISTED if not _is_said(one, runs)}

@@ -37,6 +37,8 @@ class TopBar(Widget):
 
     view: reactive[RunsView | None] = reactive(None, init=False, repaint=False)
     counts: reactive[tuple[tuple[str, int], ...]] = reactive((), init=False)
+    silent: reactive[int] = reactive(0, init=False)
+    """How many of the running ones give no news."""
     is_loading: reactive[bool] = reactive(False, init=False)
     troubles: reactive[tuple[int, str]] = reactive((0, ""), init=False)
     """How many are open, and the severity of the worst."""
@@ -73,6 +75,8 @@ class TopBar(Widget):
         words = (
             Counter(row.status for row in self.view.rows) if self.view is not None else Counter()
         )
+        rows = () if self.view is None else self.view.rows
+        self.silent = sum(row.is_silent and row.status == "running" for row in rows)
         self.counts = tuple((w, words[w]) for w in styled.STATE_TONE if words[w])
         self.is_loading = self.view is not None and not self.view.is_complete
 
@@ -94,7 +98,7 @@ class TopBar(Widget):
             parts = [
                 Content.styled(
                     f"{styled.state_glyph(word)} {count}"
-                    + (f" {shown_word(word)}" if has_words else ""),
+                    + (f" {shown_word(word)}{self._of_them(word)}" if has_words else ""),
                     styled.STATE_TONE[word],
                 )
                 for word, count in self.counts
@@ -105,6 +109,9 @@ class TopBar(Widget):
             if line.cell_length <= room:
                 return line
         return Content("")
+
+    def _of_them(self, word: str) -> str:
+        return f", {self.silent} silent" if word == "running" and self.silent else ""
 
 
 class StatusBar(Widget):

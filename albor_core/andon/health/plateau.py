@@ -1,9 +1,10 @@
 """Whether a loss has stopped falling, with its noise taken into account. Pure.
 
 Window   The newer half of the logged points, as means of up to 48 batches of points.
-Slope    Theil-Sen: the median of the slopes of all pairs of batch means; the improvement is how far
-         the loss falls over the window by it, as a share of the window's median loss. Spikes and
-         other outliers up to 29 % of the batches do not move it.
+Slope    Theil-Sen: the median of the slopes of all pairs of batch means. Spikes and other outliers
+         up to 29 % of the batches do not move it. A line through the loss or through its
+         logarithm, whichever lies closer to the batches.
+Share    From the line's first value to its last, as a share of the first: from 10 to 1 is 90 %.
 Interval From the order statistics of the same slopes by Kendall's variance (Sen 1968), 95 %, made
          wider by sqrt((1 + r) / (1 - r)) for noise that remembers, where r is the correlation of
          neighbouring batch means about the line.
@@ -29,7 +30,7 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class Trend:
-    """How much better a loss got over a window: shares of its level, positive is better."""
+    """How much better a loss got over a window: shares of its start, positive is better."""
 
     improvement: float
     low: float
@@ -43,17 +44,18 @@ class Trend:
 
     @property
     def words(self) -> str:
-        """ "fell by 0.1 % (95 % interval: by -0.1 % to 0.2 %) over steps 8,000 to 12,000"."""
+        """ "fell by 0.1 % (95 % interval -0.1 to 0.2 %) over steps 8,000 to 12,000"."""
         span = f"over steps {self.first_step:,.0f} to {self.last_step:,.0f}"
-        fell, low, high = (100 * n + 0.0 for n in (self.improvement, self.low, self.high))  # no -0
-        way, ends = ("rose", (-high, -low)) if fell < 0 else ("fell", (low, high))
-        likely = f"95 % interval: by {_short(ends[0])} % to {_short(ends[1])} %"
-        return f"{way} by {_short(abs(fell))} % ({likely}) {span}"
+        word, shares = "fell", (self.improvement, self.low, self.high)
+        if self.improvement < 0:
+            word, shares = "rose", (-self.improvement, -self.high, -self.low)
+        by, low, high = (_short(100 * share + 0.0) for share in shares)  # no -0
+        return f"{word} by {by} % (95 % interval {low} to {high} %) {span}"
 
 
 def _short(number: float) -> str:
     """Two digits of a small number, all of a large one: never 1e+02."""
-    return f"{number:.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
+    return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
@@ -62,9 +64,43 @@ def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
     batches = _means(points, _BATCHES)
     if len(batches) < 8:
         return None
-    level = statistics.median(y for _, y in batches)
-    if level <= 0:
+    if statistics.median(y for _, y in batches) <= 0:
         return None
+    lines = [_line(batches, is_log=False)]
+    if all(y > 0 for _, y in batches):
+        lines.append(_line(batches, is_log=True))
+    line = min(lines, key=lambda one: one.away)
+    first, last = points[0][0], points[-1][0]
+    found = [line.share(slope, first, last) for slope in line.slopes]
+    shares = [share for share in found if share is not None]
+    if len(shares) < len(found):
+        return None
+    return Trend(shares[0], shares[1], shares[2], first, last)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Slopes (the median, and where the improvement is least and most) of a loss or of its
+    logarithm, and how far the batches lie away from the first.
+    """
+
+    slopes: tuple[float, float, float]
+    is_log: bool
+    batches: Sequence[tuple[float, float]]
+    away: float
+
+    def share(self, slope: float, first: float, last: float) -> float | None:
+        """By how much of its first value a line of this slope falls; None of one that begins at
+        0 or below.
+        """
+        if self.is_log:
+            return -math.expm1(min(slope * (last - first), 700.0))
+        begin = statistics.median(y + slope * (first - t) for t, y in self.batches)
+        return None if begin <= 0 else min(1.0, slope * (first - last) / begin)
+
+
+def _line(loss: Sequence[tuple[float, float]], *, is_log: bool) -> _Line:
+    batches = [(t, math.log(y) if is_log else y) for t, y in loss]
     slopes = sorted(
         (later[1] - earlier[1]) / (later[0] - earlier[0])
         for number, later in enumerate(batches)
@@ -75,9 +111,11 @@ def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
     reach = _Z * math.sqrt(n * (n - 1) * (2 * n + 5) / 18) * _memory(batches, slope)
     low = slopes[max(0, math.floor((count - reach) / 2))]
     high = slopes[min(count - 1, math.ceil((count + reach) / 2))]
-    span = batches[-1][0] - batches[0][0]
-    better = [-span * one / level for one in (slope, high, low)]
-    return Trend(better[0], better[1], better[2], points[0][0], points[-1][0])
+    level = statistics.median(y - slope * t for t, y in batches)
+    fit = [level + slope * t for t, _ in batches]
+    as_loss = [math.exp(min(y, 700.0)) for y in fit] if is_log else fit
+    away = sum(abs(y - there) for (_, y), there in zip(loss, as_loss, strict=True))
+    return _Line((slope, high, low), is_log, batches, away)
 
 
 def _means(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:

@@ -135,16 +135,23 @@ def progress_line(
     mains = main_metrics(metrics_of_state(state)) if mains is None else mains
     step, most = integer(state, "global_step"), integer(state, "max_steps")
     parts = [f"{clean(state.get('phase') or guard.get('state') or 'starting'):<12}"]
-    if step or most is not None:
+    if step and most and step > most:
+        parts.append(f"step {step:,}, past its {most:,}")
+        state = {**state, "progress_percent": None}
+    elif step or most is not None:
         parts.append(f"step {step or 0}{f'/{most}' if most else ''}")
     figures = _figures(state, step)
+    parts += _with_mains(figures, mains)
+    return "  ".join([*parts, *_time_left(state)]).rstrip()
+
+
+def _with_mains(figures: Iterator[str], mains: Sequence[MainMetric]) -> list[str]:
+    """The figures of the house, and the run's own where it is judged by those."""
     if mains and mains[0].name in LOSSES:
         other = beside_columns(mains, LOSSES)
-        parts += [*figures, *([] if other is None else [metric_text(other)])]
-    else:
-        own = [metric_text(one) for one in mains if one.name not in LOSSES]
-        parts += [*own[:_OWN], *figures]
-    return "  ".join([*parts, *_time_left(state)]).rstrip()
+        return [*figures, *([] if other is None else [metric_text(other)])]
+    own = [metric_text(one) for one in mains if one.name not in LOSSES]
+    return [*own[:_OWN], *figures]
 
 
 def _time_left(state: dict[str, Any]) -> Iterator[str]:

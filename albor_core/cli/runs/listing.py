@@ -131,6 +131,7 @@ def ls(
         emit(_document(found))
     else:
         _print_listing(found, wanted, is_whole=is_whole, is_behind=is_whole and absent.missing > 0)
+        _tell_of_states(found, where)
     if is_whole and absent.missing:
         from albor_core.store.file.paths import rebuild_hint
 
@@ -153,6 +154,15 @@ def _bring_in(coming: Sequence[RunDir]) -> list[str]:
     from albor_core.feed.runs.store_lag import index_new
 
     return [run.id for run in index_new(coming, timeout_s=_CATCH_UP_S)]
+
+
+def _tell_of_states(found: Listing, where: Filter) -> None:
+    """Of nothing found: a bare word is looked up in names; what asks for it as a state."""
+    from albor_core.store.query.filter import meant_status
+
+    for term in () if found.rows else where.terms:
+        if term.kind == "words" and (meant := meant_status(str(term.values[0]))):
+            print_note(f"{meant} asks for the state")
 
 
 def _print_listing(

@@ -200,6 +200,11 @@ class AttentionItem:
         return bool(self.run_id) and self.id.startswith(f"{self.run_id}/")
 
     @property
+    def is_of_gpus(self) -> bool:
+        """Whether `cost_gpu_hours` are of GPUs; else they are hours of a run that names none."""
+        return "GPU-h" in self.cost
+
+    @property
     def ack(self) -> str:
         """The command that takes it out of the count as seen."""
         return f"albor attention ack {shlex.quote(self.id)}"

@@ -6,10 +6,11 @@ Asked for rows that somebody sees, a few of them per poll, and again when there 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from albor_core.feed.run.store_follower import StoreWatch
+from albor_core.feed.runs.listed_metric import with_trend
 from albor_core.feed.runs.newest import metrics_of_state
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
@@ -52,6 +53,7 @@ class VisibleRuns:
     def __init__(self, store: StoreWatch, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._known: dict[str, _Known] = {}
+        self._told: dict[str, tuple[RunView, tuple[MainMetric, ...]]] = {}
         self._left = PER_POLL
 
     def begin(self) -> None:
@@ -68,9 +70,25 @@ class VisibleRuns:
         if known is None:
             return view
         metrics = standing_of(view, known.standing)
-        if not metrics or metrics[0].name in LOSSES:
+        if with_trend(replace(view, metrics=metrics)) is None:
             return replace(view, metrics=metrics, loss_history=view.loss_history or known.trend)
         return replace(view, metrics=metrics, trend=known.trend)
+
+    def with_metrics(self, views: Sequence[RunView]) -> tuple[RunView, ...]:
+        """All of these with their main metrics, for a document; those that moved since the last
+        time are asked for, a few hundred at once.
+        """
+        news = {view.id: view for view in views if self._told.get(view.id, (None,))[0] is not view}
+        found = self._store.ask(lambda reader: reader.standings([*news])) if news else {}
+        if found is not None:
+            self._told |= {
+                run_id: (view, standing_of(view, found.get(run_id, Standing())))
+                for run_id, view in news.items()
+            }
+        return tuple(
+            replace(view, metrics=self._told[view.id][1]) if view.id in self._told else view
+            for view in views
+        )
 
     def _ask(self, view: RunView, row: RunView | None, news: int, now: float) -> _Known | None:
         """None while the store cannot say, so that the last answer stays."""
@@ -80,9 +98,9 @@ class VisibleRuns:
         standing = found.get(view.id, Standing())
         metrics = standing_of(view, standing)
         trend: tuple[float, ...] | None = ()
-        is_loss = not metrics or metrics[0].name in LOSSES
-        if not is_loss or not view.loss_history:
-            trend = self.trend(view.id, _first_loss(metrics) if is_loss else metrics[0].name)
+        own = with_trend(replace(view, metrics=metrics))
+        if own is not None or not view.loss_history:
+            trend = self.trend(view.id, _first_loss(metrics) if own is None else own)
         if trend is None and row is not None:
             return None
         # without a row the store does not know the run yet

@@ -74,7 +74,6 @@ class RunsFeed:
         self._rows: Mapping[str, RunView] = {}
         self._stored: Mapping[str, RunView] = {}  # what the store alone gave of them
         self._is_sure = False  # whether all runs were found that may have left the store
-        self._unlisted_since = ""
         self._arrears, self._arrears_at = "", -math.inf
         self._found: Mapping[str, RunDir] = {}
         self._places: dict[str, RunDir] = {}
@@ -111,10 +110,12 @@ class RunsFeed:
         return self._publish(changed)
 
     def complete(self, *, visible: Collection[str] = ()) -> RunsView:
-        """Poll until every known run was looked at: for documents that are made once."""
+        """Poll until every known run was looked at, and what stands for each is known: for
+        documents that are made once.
+        """
         while not (view := self.poll(visible=visible)).is_complete:
             continue
-        return view
+        return replace(view, rows=self.visible.with_metrics(view.rows))
 
     def _shows_all_of_store(self) -> bool:
         return self._discovery is None or isinstance(self._discovery, HomeRuns)
@@ -262,9 +263,8 @@ class RunsFeed:
             return ""
         missing = self._found.keys() - self.store.known
         count = sum(self._is_there(run_id) and not self._is_coming(run_id) for run_id in missing)
-        self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
         what = f"{counted(count, 'registered run', 'is', 'are')} not in {self.store.path.name}"
-        return f"{what} since {self._unlisted_since}; {rebuild_hint()}" if count else ""
+        return f"{what}; {rebuild_hint()}" if count else ""
 
     def _behind(self) -> str:
         """Of how many ended runs the store lacks lines that nobody is about to index."""

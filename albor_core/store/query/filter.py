@@ -42,7 +42,15 @@ _STAT = re.compile(rf":({'|'.join(STATS)})(?=[<>=!])")
 _VALUE = re.compile(r"""[^\s,"']+""")
 _REST = re.compile(r"""[^\s"']+""")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_ALSO = {"died": "failed"}  # what lists of troubles call it
 _SPAN_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def meant_status(word: str) -> str:
+    """The term that asks for a state, where a bare word is its name; else ""."""
+    known = {*STATUSES, *GROUPS, *_ALSO, SILENT, *(one.shown for one in STATUSES.values())}
+    quoted = f'"{word.lower()}"' if " " in word else word.lower()
+    return f"status:{quoted}" if word and word.lower() in known else ""
 
 
 class FilterError(UsageError):
@@ -215,7 +223,7 @@ def _field(name: str, values: list[tuple[str, int]], start: int, now: float) -> 
 def _status(value: str, at: int, _now: float) -> tuple[str, ...]:
     shown = {one.shown or word: word for word, one in STATUSES.items()}
     asked = value.lower()
-    word = shown.get(asked, asked)
+    word = shown.get(asked, _ALSO.get(asked, asked))
     if word not in (*STATUSES, SILENT, *GROUPS):
         _must_be(word, (*shown, SILENT, *GROUPS), "status", at)
     words = GROUPS.get(word, (word,))

@@ -47,7 +47,11 @@ class Chart(ChartCanvas, can_focus=True):
         Binding("y", "log", "Log", show=False, tooltip="Logarithmic y axis, and back"),
         Binding("X", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
         Binding(
-            "full_stop,greater_than_sign", "smooth(1)", "Smoother", show=False, tooltip="Smoother"
+            "full_stop,greater_than_sign",
+            "smooth(1)",
+            "Smoother",
+            show=False,
+            tooltip="Smoother: by thousandths of the axis, not by points",
         ),
         Binding("comma,less_than_sign", "smooth(-1)", "Rougher", show=False, tooltip="Less smooth"),
     ]
@@ -58,6 +62,12 @@ class Chart(ChartCanvas, can_focus=True):
 
         chart: Chart
         look: Look
+
+    @dataclass
+    class Even(Message):
+        """Somebody asked for an extreme, and no point stands out."""
+
+        chart: Chart
 
     _grabbed: tuple[int, Range] | None = None  # the column and window where dragging began
     _extremes: tuple[Extreme, ...] = ()  # of the line as it was when somebody first asked
@@ -81,6 +91,8 @@ class Chart(ChartCanvas, can_focus=True):
         if self._extremes:
             self._extreme = (self._extreme + 1) % len(self._extremes)
             self._stand_on(self._extremes[self._extreme])
+        elif trace is not None:
+            self.post_message(self.Even(self))
 
     def _stand_on(self, one: Extreme) -> None:
         """On the point that has the value, as finely as the data tell it."""
@@ -92,7 +104,9 @@ class Chart(ChartCanvas, can_focus=True):
         self._seeks = self.brings_finer and not is_told
         if self._seeks:
             half, middle = max(NARROWEST, last - first + 1) / 2, (first + last) / 2
-            low, high = self.x_at(middle - half), self.x_at(middle + half)
+            low, high = (  # no step before the first
+                self.x_at(max(step, trace.x[0])) for step in (middle - half, middle + half)
+            )
             look = replace(look, window=Range(low, high) if high > low else None)
         elif look.window and not look.window.low <= self.x_at(first) <= look.window.high:
             look = replace(look, window=None)

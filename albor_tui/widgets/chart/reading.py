@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from albor_tui.look import quantity
@@ -16,6 +18,8 @@ Piece = tuple[str, str]  # words, tone
 MOST_EXTREMES = 20
 _NEAR = 50  # of so many parts of a line one holds one extreme at the most
 _AROUND = 12  # points on either side that say what is usual at a place
+_NOISE = 3.0  # of what a value usually lies from the one before it: nearer is no extreme
+_LEAST = 4  # points beside an end that say what is usual there
 
 
 class Extreme(NamedTuple):
@@ -30,12 +34,13 @@ class Extreme(NamedTuple):
 def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
     """The extremes of a line, the farthest out first; what is not finite is farther than any."""
     count = len(trace.x)
-    far = [(*known, i) for i in range(count) if (known := _distance(trace, i)) is not None]
+    ends = tuple((side, _noise(side)) for side in (trace.low or trace.y, trace.high or trace.y))
+    far = [(*known, i) for i in range(count) if (known := _distance(trace, i, ends)) is not None]
     chosen: list[int] = []
     found: list[Extreme] = []
     apart = max(1, count // _NEAR)
-    for distance, value, i in sorted(far, key=lambda one: (-one[0], one[2])):
-        if len(found) == MOST_EXTREMES or distance == 0:
+    for _, value, i in sorted(far, key=lambda one: (-one[0], one[2])):
+        if len(found) == MOST_EXTREMES:
             break
         if all(abs(i - other) > apart for other in chosen):
             chosen.append(i)
@@ -44,15 +49,39 @@ def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
     return tuple(found)
 
 
-def _distance(trace: Trace, i: int) -> tuple[float, float] | None:
-    """How far a point lies from what is usual around it, and its value there; None: not known."""
-    near = trace.y[max(0, i - _AROUND) : i] + trace.y[i + 1 : i + 1 + _AROUND]
-    finite = sorted(y for y in near if math.isfinite(y))
-    if not finite:
-        return None
-    usual, ends = finite[len(finite) // 2], _ends(trace, i)
-    value = max(ends, key=lambda v: abs(v - usual) if v == v else math.inf)
-    return (math.inf if _is_odd(trace, i, value) else abs(value - usual)), value
+_Side = tuple[tuple[float, ...], float]
+
+
+def _noise(values: tuple[float, ...]) -> float:
+    """How far a value usually lies from the one before it."""
+    gaps = sorted(abs(b - a) for a, b in pairwise(values) if math.isfinite(b - a))
+    return gaps[len(gaps) // 2] if gaps else 0.0
+
+
+def _distance(trace: Trace, i: int, sides: tuple[_Side, ...]) -> tuple[float, float] | None:
+    """How far a point stands out, and its value there; None: it does not."""
+    for value in (trace.y[i], *_ends(trace, i)):
+        if _is_odd(trace, i, value):
+            return math.inf, value
+    best = max((_outside(values, i) - _NOISE * noise, values[i]) for values, noise in sides)
+    return best if best[0] > 0 else None
+
+
+def _outside(values: tuple[float, ...], i: int) -> float:
+    """How far a value lies beyond what is usual before it and after it: nothing where a line
+    falls or rises through it. At an end, how far beyond all that is near, where that is far.
+    """
+    before = [y for y in values[max(0, i - _AROUND) : i] if math.isfinite(y)]
+    after = [y for y in values[i + 1 : i + 1 + _AROUND] if math.isfinite(y)]
+    value = values[i]
+    if before and after:
+        usual = sorted((statistics.median(before), statistics.median(after)))
+        return max(usual[0] - value, value - usual[1], 0.0)
+    near = before or after
+    if len(near) < _LEAST or any(near == sorted(near, reverse=way) for way in (False, True)):
+        return 0.0
+    beyond = max(min(near) - value, value - max(near), 0.0)
+    return beyond if beyond > max(near) - min(near) else 0.0
 
 
 def _ends(trace: Trace, i: int) -> tuple[float, float]:

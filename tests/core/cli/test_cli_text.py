@@ -92,6 +92,14 @@ def test_a_line_of_progress_leaves_out_what_is_no_number(odd):
     assert progress_line({**state, "loss": odd}, {"state": odd}).split()[1:] == ["step", "7"]
 
 
+def test_a_line_of_progress_past_the_end_says_so_in_the_words_of_the_cockpit():
+    state = {"phase": "training", "global_step": 2375, "max_steps": 100}
+    line = progress_line({**state, "progress_percent": 2375.0}, None)
+    assert line.split("  ")[-1] == "step 2,375, past its 100" and "%" not in line
+    under = progress_line({**state, "global_step": 50, "progress_percent": 50.0}, None)
+    assert "step 50/100" in under and "50%" in under
+
+
 def test_cells_of_wide_letters_and_marks_are_counted_as_a_terminal_does():
     assert [cell_width(t) for t in ("abc", WIDE, "e\u0301", "")] == [3, 4, 1, 0]
     lines = table(("name", "n"), [(WIDE, "1"), ("ab", "22")], right="n").splitlines()

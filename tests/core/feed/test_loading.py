@@ -11,6 +11,7 @@ from albor_core.andon.health.plateau import Trend
 from albor_core.feed.offers import ACTIONS, offer, subject_of_view
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.runs import watch
+from albor_core.feed.runs.listed_metric import beside, with_trend
 from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.runs.status import run_status
 from albor_core.feed.runs.watch import RunsFeed
@@ -18,8 +19,9 @@ from albor_core.feed.view import RunView
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, read_json
+from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.index.indexer import index_now
-from albor_core.store.query.filter import FilterError, parse_filter
+from albor_core.store.query.filter import FilterError, meant_status, parse_filter
 
 
 def test_a_run_whose_files_are_unread_has_no_status() -> None:
@@ -55,18 +57,44 @@ def test_a_slow_disk_leaves_a_run_without_an_end_loading_and_not_lost(
     read = feed.complete()
     feed.close()
     assert read.is_complete
+    assert [(one.name, one.last) for one in read.rows[0].metrics] == [("val/mse", 1.0)]
     assert "loading" not in [row.status for row in read.rows]
+
+
+@pytest.mark.parametrize(
+    ("loss", "names", "drawn"),
+    [
+        (2.0, ("train/loss", "val/acc"), "val/acc"),
+        (2.0, ("train/loss", "val/loss"), None),
+        (None, ("val/acc", "val/f1"), "val/acc"),
+        (None, (), None),
+    ],
+)
+def test_a_list_draws_the_trend_of_the_metric_that_it_names(loss, names, drawn) -> None:
+    view = RunView(id="r", loss=loss, metrics=tuple(MainMetric(name, 1.0) for name in names))
+    named = beside(view)
+    assert with_trend(view) == drawn
+    assert drawn is None or (named is not None and named.name == drawn)
+
+
+def test_a_filter_takes_the_word_of_attention_and_a_bare_state_is_asked_for_by_its_field() -> None:
+    (died,) = parse_filter("status:died").terms
+    assert died.values == ("failed",)
+    assert [meant_status(word) for word in ("failed", "Died", "hung", "silent", "wide", "")] == [
+        *("status:failed", "status:died", "status:hung", "status:silent", "", "")
+    ]
+    assert meant_status("running then") == 'status:"running then"'
 
 
 def test_a_plateau_is_told_without_exponents() -> None:
     words = Trend(0.68, 0.45, 1.02, 1, 100).words
-    assert words == "fell by 68 % (95 % interval: by 45 % to 102 %) over steps 1 to 100"
+    assert words == "fell by 68 % (95 % interval 45 to 102 %) over steps 1 to 100"
 
 
 def test_the_interval_of_a_plateau_cannot_be_read_as_losses() -> None:
-    assert "95 % interval: by 0.85 % to 0.99 %" in Trend(0.0092, 0.0085, 0.0099, 1, 9).words
+    assert "95 % interval 0.85 to 0.99 %" in Trend(0.0092, 0.0085, 0.0099, 1, 9).words
     rose = Trend(-0.02, -0.03, 0.01, 1, 9).words
-    assert rose.startswith("rose by 2 % (95 % interval: by -1 % to 3 %)")
+    assert rose.startswith("rose by 2 % (95 % interval -1 to 3 %)")
 
 
 def test_a_refused_status_is_answered_in_the_words_of_the_lists() -> None:

@@ -10,7 +10,7 @@ import pytest
 from screen_stage import text_of
 from settled import settled, until
 
-from albor_core.feed.attention.item import AttentionList
+from albor_core.feed.attention.item import AttentionItem, AttentionList
 from albor_core.run.errors import AlborError
 from albor_tui.model.loudness import loudness
 from albor_tui.model.newcomers import Newcomers
@@ -20,11 +20,40 @@ from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs import RunsScreen
-from albor_tui.widgets.attention_panels import AttentionTable
+from albor_tui.widgets.attention_panels import AttentionDetail, AttentionTable, head
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 SIZES = [pytest.param((80, 24), id="80x24"), pytest.param((160, 45), id="160x45")]
+
+
+@pytest.mark.parametrize(
+    ("costs", "words"),
+    [
+        (("12m 00s of work lost",), "0.2 h lost"),
+        (("1.6 GPU-h lost",), "0.2 GPU-h lost"),
+        (("1.6 GPU-h lost", "12m 00s of work lost"), "0.4 h lost"),
+    ],
+)
+def test_hours_of_runs_without_a_gpu_are_no_gpu_hours(costs, words):
+    items = tuple(
+        AttentionItem(f"r/{n}", "died", "died", "error", cost_gpu_hours=0.2, cost=cost)
+        for n, cost in enumerate(costs)
+    )
+    assert words in head(AttentionList(items), 120).plain
+
+
+@pytest.mark.parametrize("height", [4, 6, 20])
+def test_a_sentence_that_is_cut_ends_in_a_mark(height):
+    long = " ".join(f"word{n}" for n in range(60))
+    panel = AttentionDetail()
+    panel.set_reactive(
+        AttentionDetail.item,
+        AttentionItem("r/x", "died", "died", "error", summary=long, cause=long, cost=long),
+    )
+    lines = [line.rstrip() for line in panel.draw(40, height).plain.splitlines()]
+    ends = [line for line in lines if line.endswith("\u2026")]
+    assert len(ends) == (len(lines) - 1 if height < 8 else 3)
 
 
 @pytest.fixture

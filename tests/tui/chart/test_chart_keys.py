@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.grid import ChartGrid, first_shown, shape
 from albor_tui.widgets.chart.head import ChartHead
 from albor_tui.widgets.chart.lines import bucketed
+from albor_tui.widgets.chart.reading import extremes_in
 from albor_tui.widgets.chart.ticks import Range
 
 pytestmark = pytest.mark.slow
@@ -552,6 +554,45 @@ async def test_a_key_goes_from_one_extreme_to_the_next_the_farthest_out_first():
         await press(pilot, "e", "0", "e")
         assert chart.look.cursor == 3500.0
         assert "NaN" in lines(chart)[-1]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda s: 10 / (1 + s),
+        lambda s: 5 - s / 30,
+        lambda s: 0.5 + math.exp(-s / 20),
+        lambda s: 0.1 * s,
+        lambda s: 2.0,
+    ],
+)
+def test_no_point_of_a_line_that_falls_or_rises_all_the_way_is_an_extreme(loss):
+    steps = tuple(float(step) for step in range(1, 121))
+    line = Trace("main", steps, tuple(loss(step) for step in steps))
+    assert extremes_in(line) == ()
+    assert extremes_in(bucketed(line, 8)) == ()
+
+
+def test_a_spike_on_a_falling_line_is_its_one_extreme_also_two_points_wide_or_at_the_end():
+    rng = random.Random(2)
+    steps = tuple(float(step) for step in range(1, 201))
+    for places in ((80,), (80, 81), (199,)):
+        values = [4 / step**0.3 + rng.gauss(0, 0.001) for step in steps]
+        for place in places:
+            values[place] = 7.5 + place / 1000
+        found = extremes_in(Trace("main", steps, tuple(values)))
+        assert found[0].value == values[places[-1]]
+
+
+async def test_a_window_round_an_extreme_begins_at_the_first_step():
+    values = [1.0 + 0.01 * math.sin(n) for n in range(400)]
+    values[5] = 30.0
+    steps = tuple(2.0 * n for n in range(400))
+    data = ChartData((bucketed(Trace("main", steps, tuple(values)), 8),), is_growing=False)
+    async with chart_alone(data) as (pilot, chart):
+        chart.brings_finer = True
+        await press(pilot, "e")
+        assert chart.look.window is not None and chart.look.window.low == 0.0
 
 
 async def test_the_extreme_of_a_bucket_is_told_to_its_step_when_finer_data_come():

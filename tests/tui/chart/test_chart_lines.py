@@ -377,3 +377,13 @@ def test_an_axis_of_tokens_says_so_beside_labels_of_any_width(high, has_marks):
     x = Range(620e3, 990e3)
     frame = measure((38, 8), x, y, axis="tokens", is_log=False, has_marks=has_marks)
     assert "tok" in text(compose(frame, (), Overlay())[-1])
+
+
+def test_a_smoothed_spike_is_what_the_definition_gives():
+    # 64 points lie 1000/63 thousandths of the axis apart: so much of what came before is forgotten
+    steps = tuple(float(step) for step in range(64))
+    line = Trace("main", steps, (0.6,) * 63 + (7.57,), is_noisy=True)
+    smooth = smoothed(line, Look(), Range(0, 63), 0.95)
+    kept = 0.95 ** (1000 / 63)
+    assert smooth.y[-1] == pytest.approx(0.6 * kept + 7.57 * (1 - kept), abs=1e-6)
+    assert smooth.y[-1] == pytest.approx(4.48, abs=0.01)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import fake_feed
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albor_core.run.values.directions import direction
+from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.screens.curves import loss_chart
-from albor_tui.screens.run_order import ORDERS, arrange
+from albor_tui.screens.run_order import ORDERS, arrange, grouped, orders_of, question_of
 from albor_tui.widgets import run_columns
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cells import words_in_the_middle
@@ -199,6 +202,36 @@ def test_every_order_keeps_every_run(order):
     assert {v.id for v in arrange(rows, order=order)} == {v.id for v in rows}
 
 
+def judged(name: str, **values: float | None):
+    rows = [
+        replace(fake_feed.training(id=run), name=run, loss=None, loss_history=(), metrics=(
+            () if value is None else (MainMetric(name, value, direction(name)),)
+        ))
+        for run, value in values.items()
+    ]  # fmt: skip
+    return tuple(replace(row, val_ppl=None, tokens_per_s=None, val_loss=None) for row in rows)
+
+
+def test_a_list_is_ordered_by_its_own_metric_the_better_side_first():
+    scores = judged("val/acc", low=0.25, nan=math.nan, high=0.75, none=None)
+    orders = orders_of(scores)
+    assert "val/acc" in orders and {"loss", "ppl", "tok/s"}.isdisjoint(orders)
+    names = [view.name for view in arrange(scores, order="val/acc")]
+    assert names == ["high", "low", "nan", "none"]
+    assert question_of("val/acc", scores) == ("val/acc", True)
+    errors = judged("val/mse", a=0.3, b=0.1)
+    assert [view.name for view in arrange(errors, order="val/mse")] == ["b", "a"]
+    assert question_of("val/mse", errors) == ("val/mse", False)
+    assert {"loss", "tok/s"} <= {*orders_of(fake_feed.rows())}
+
+
+def test_the_heading_of_a_group_names_the_best_by_what_stands_for_its_runs():
+    ((_, title),) = grouped(judged("val/acc", low=0.25, high=0.75), "experiment")[1]
+    assert "best val/acc 0.75" in title
+    ((_, title),) = grouped(judged("val/mse", a=0.5, b=0.25), "experiment")[1]
+    assert "best val/mse 0.25" in title and "loss" not in title
+
+
 def test_numbers_come_before_nan_and_unknown():
     names = [view.name for view in arrange(fake_feed.rows(), order="loss")]
     assert names[0] == "code-125m"
@@ -208,6 +241,10 @@ def test_numbers_come_before_nan_and_unknown():
 def test_a_sparkline_is_as_wide_as_asked_and_shows_nothing_for_nothing():
     assert len(glyphs.spark([float(i) for i in range(500)], 12)) == 12
     assert glyphs.spark([math.nan, math.inf], 12) == ""
+    nan, mark = math.nan, glyphs.UNICODE.cross
+    died = glyphs.spark([3.0, 1.0, nan, nan], 12)
+    assert died[0] > died[1] and died[2:] == mark * 2
+    assert glyphs.spark([3.0, 3.0, 1.0, 1.0, nan, nan, nan, nan], 4)[2:] == mark * 2
     assert glyphs.spark([1.0, 1.0], 12) == glyphs.UNICODE.spark[0] * 2
 
 

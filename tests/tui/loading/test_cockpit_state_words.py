@@ -9,9 +9,10 @@ from screen_stage import text_of
 from settled import until
 
 from albor_core.feed.runs.state_word import WORDS, shown_word
-from albor_core.feed.view import BrickView
+from albor_core.feed.view import BrickView, RunsView
 from albor_core.run.status import SILENT, STATUSES
 from albor_core.store.query.filter import parse_filter
+from albor_tui.screens.run_order import arrange
 from albor_tui.screens.tabs import bricks
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.brick_table import BrickTable, brick_rows
@@ -19,6 +20,7 @@ from albor_tui.widgets.run.panels import Head
 from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run.system_lines import logged_lines
 from albor_tui.widgets.run_columns import COLUMNS, layout, needs_of
+from albor_tui.widgets.status_bar import TopBar
 
 
 def taken(text: str) -> tuple[object, ...]:
@@ -38,6 +40,22 @@ def test_a_silent_run_is_found_by_silent_and_still_runs():
     assert taken("status:silent") == (SILENT,)
     assert SILENT in taken("status:running") and SILENT in taken("status:active")
     assert SILENT not in taken("status:paused")
+
+
+def test_a_bare_word_of_a_list_finds_the_runs_that_show_it():
+    silent = fake_feed.training(id="s", is_silent=True, age_s=90.0)
+    dead = fake_feed.training(id="d", status="failed")
+    hung = fake_feed.training(id="h", status="stalled")
+    for word, one in (("silent", silent), ("died", dead), ("hung", hung)):
+        assert arrange((silent, dead, hung), words=word) == (one,)
+
+
+def test_the_header_says_how_many_of_the_running_are_silent():
+    runs = [fake_feed.training(id=str(n), is_silent=n < 2, age_s=90.0) for n in range(6)]
+    bar = TopBar("runs")
+    bar.set_reactive(TopBar.view, RunsView(rows=tuple(runs)))
+    bar.watch_view()
+    assert "6 running, 2 silent" in bar._counts(80).plain
 
 
 @pytest.mark.parametrize("word", WORDS)

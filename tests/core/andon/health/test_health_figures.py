@@ -90,7 +90,7 @@ def test_a_noisy_fall_is_no_plateau_and_noise_about_a_level_is_one():
     level = [2.4 + rng.gauss(0, 0.05) for _ in steps]
     fall, flat = trend(steps[1_000:], falling[1_000:]), trend(steps[1_000:], level[1_000:])
     assert not fall.is_plateau and fall.low > 0
-    exact = 3 * (1_000**-0.3 - 2_000**-0.3) / (2 + 3 * 1_500**-0.3)
+    exact = 3 * (1_000**-0.3 - 2_000**-0.3) / (2 + 3 * 1_000**-0.3)
     assert fall.low < exact < fall.high
     assert flat.is_plateau and flat.low < 0 < flat.high
 
@@ -183,4 +183,30 @@ def test_tokens_a_parameter_are_said_in_words(ratio, words):
 def test_a_loss_that_stands_still_fell_by_nothing_and_not_by_minus_nothing():
     found = trend([float(step) for step in range(96)], [1.0] * 96)
     assert found is not None
-    assert found.words.startswith("fell by 0 % (95 % interval: by 0 % to 0 %)")
+    assert found.words.startswith("fell by 0 % (95 % interval 0 to 0 %)")
+
+
+@pytest.mark.parametrize(
+    ("loss", "first", "last", "share"),
+    [
+        (lambda t: 10 - 9 * t / 299, 0, 299, 0.9),
+        (lambda t: 4 / (1 + t / 100), 294, 587, 0.426),
+        (lambda t: 5 * math.exp(-t / 100), 0, 299, 0.95),
+        (lambda t: 0.1 + 0.9 * t / 299, 0, 299, -9.0),
+        (lambda t: 2 + 3 * t**-0.3, 1_000, 2_000, 0.0302),
+    ],
+)
+def test_a_fall_is_a_share_of_what_the_loss_began_with(loss, first, last, share):
+    steps = list(range(first, last + 1))
+    found = trend(steps, [loss(t) for t in steps])
+    assert found.improvement == pytest.approx(share, abs=0.006)
+    assert found.low - 1e-9 <= found.improvement <= found.high + 1e-9 and found.high <= 1
+
+
+def test_a_trend_names_its_interval_and_a_rise_is_a_rise():
+    steps = list(range(300))
+    fell = trend(steps, [10 - 9 * t / 299 for t in steps]).words
+    assert fell == "fell by 90 % (95 % interval 90 to 90 %) over steps 0 to 299"
+    rose = trend(steps, [1 + t / 299 for t in steps]).words
+    assert rose.startswith("rose by 1")  # 100 %
+    assert "(95 % interval 100 to 100 %)" in rose

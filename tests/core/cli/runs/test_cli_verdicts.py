@@ -312,5 +312,6 @@ def test_one_reason_why_no_run_can_be_judged_is_said_once(desk):
     for name in "abc":
         write_values(desk, name, "val/mse", [0.5, 0.4])
     document = desk.quick("runs", "diff", "a", "b", "c", "--json").document
-    (line,) = VerdictPanel().lines(document, 120, 9)
+    line, order = VerdictPanel().lines(document, 120, 9)
     assert line.plain.startswith("none is judged against A a   ") and "needs 8" in line.plain
+    assert order.plain == "by the last val/mse, not a verdict: A a 0.40, B b 0.40, C c 0.40"

@@ -171,7 +171,9 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
     if subject.word == "completed" and subject.kind != "imported":
         print_note(f"{found.id} is complete: there is nothing to retry")
     elif not offered.is_possible:
-        is_owned = subject.is_active or not subject.is_launched_here
+        is_owned = subject.is_active or (
+            not subject.is_launched_here and subject.kind != "imported"
+        )
         kind = InUseError if is_owned else UsageError
         raise kind(f"cannot retry {found.id}: {offered.why_not}", hint=offered.instead)
     elif offered.order:

@@ -66,8 +66,10 @@ from albor_core.run.values.metrics import (
     tidy,
 )
 from albor_core.run.values.redact import redact
+from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import append_annotation, read_annotations
 from albor_core.store.index.catch_up import drain_index
+from albor_core.store.upkeep.remove import forget_rows
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 
 _MAX_STEP = 1 << 48
@@ -187,8 +189,19 @@ def _place(
         )
         if (aside / MEDIA).is_dir():
             (aside / MEDIA).rename(run.path / MEDIA)
+    if arrival.change == "replaced":
+        _forget(run)
     if arrival.change != "unchanged":
         fresh.replace(run.journal)
+
+
+def _forget(run: RunDir) -> None:
+    """Take what the stores have of another history: a shorter one would pass for one that was cut,
+    of which they keep what its file has no more.
+    """
+    forget_rows(run.id, global_store())
+    for path in run.store.parent.glob(f"{run.store.name}*"):
+        path.unlink(missing_ok=True)
 
 
 def run_id(foreign: ForeignRun) -> str:

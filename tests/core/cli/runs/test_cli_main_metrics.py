@@ -64,7 +64,7 @@ def test_each_run_is_listed_with_what_it_is_judged_by(desk, loops):
     assert "rollout/ep_rew_mean 455.5 \u2191" in found["ppo"]
     assert "eval_accuracy 0.9 \u2191" in found["glue"]
     assert "Accuracy/test 0.75 \u2191" in found["net"] and "0.5000" in found["net"]
-    assert found["gpt"].split()[1:5] == ["completed", "1", "-", "2.5000"]
+    assert found["gpt"].split()[1:6] == ["completed", "1", "0s", "-", "2.5000"]
 
 
 def test_columns_that_no_run_says_anything_in_take_no_room(desk, loops):
@@ -72,12 +72,20 @@ def test_columns_that_no_run_says_anything_in_take_no_room(desk, loops):
         "run",
         "status",
         "step",
+        "duration",
         "loss",
         "val",
         "loss",
         "alerts",
     ]
-    assert lines(desk, "id:glue")["run"].split() == ["run", "status", "step", "metric", "alerts"]
+    assert lines(desk, "id:glue")["run"].split() == [
+        "run",
+        "status",
+        "step",
+        "duration",
+        "metric",
+        "alerts",
+    ]
 
 
 def test_a_mixed_list_fits_into_eighty_columns_with_every_value_whole(desk, loops):

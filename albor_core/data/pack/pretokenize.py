@@ -11,6 +11,7 @@ again goes on there and gives the very same bytes.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,12 @@ from albor_core.data.pack.manifest import (
 from albor_core.data.pack.output_folder import check_folder, place_shards, refuse_foreign
 from albor_core.data.pack.shard_check import read_manifest, verify_shards
 from albor_core.data.pack.work.encode import EncodedUnit, EncodeJob, text_units
-from albor_core.data.pack.work.inputs import PackInput, check_arguments, open_input
+from albor_core.data.pack.work.inputs import (
+    NOWHERE,
+    PackInput,
+    check_arguments,
+    open_input,
+)
 from albor_core.data.pack.work.layout import (
     UNUSABLE,
     Membership,
@@ -88,16 +94,18 @@ def pretokenize(
     workers: int = 1,
     force: bool = False,
     column: str | None = None,
+    elsewhere: Mapping[str, Path] = NOWHERE,
     progress: Progress | None = None,
 ) -> ShardReport:
     """Encode every document, pack rows of `seq_len` ids, write shards and manifests.
 
     `corpus` is a corpus, of which `val_fraction` (by default `VAL_FRACTION`; 0 for none) is held
-    out for val, or a folder of corpora, a split each. Documents fall into train or val by name
-    alone, except that a huge one always trains: see `largest_held_out`. They are joined by the
-    token `eos`, or by the one that the tokenizer ends a text with (`end_of_text`); a sentinel
-    spelled out inside a document is plain text, but for those that `albor data fim` put there.
-    `packing` says where they are cut: see pieces.py.
+    out for val, or a folder of corpora, a split each; `elsewhere` names those of its splits that
+    lie in another place. Documents fall into train or val by name alone, except that a huge one
+    always trains: see `largest_held_out`. They are joined by the token `eos`, or by the one that
+    the tokenizer ends a text with (`end_of_text`); a sentinel spelled out inside a document is
+    plain text, but for those that `albor data fim` put there. `packing` says where they are cut:
+    see pieces.py.
     A complete output of the same inputs is reused; one of different inputs is refused unless
     `force`. What a failed or killed try did is kept in the work folder for the next, unless the
     input itself was refused. `progress` is called with the documents encoded and the documents in
@@ -107,7 +115,7 @@ def pretokenize(
     """
     began = time.monotonic()
     check_arguments(seq_len, val_fraction, shard_sequences)
-    source = open_input(corpus, val_fraction, seed, column)
+    source = open_input(corpus, val_fraction, seed, column, elsewhere)
     encoder = open_tokenizer(tokenizer, eos)
     check_folder(out_dir)
     place = OutputPlace(out_dir)

@@ -1,16 +1,18 @@
 """A data set from its recipe: the steps one after the other, each kept, reused and resumed.
 
     OUT/import  quality  filter  split/PART  dedup/PART  contamination/PART         corpora
+    OUT/mix/train  mix/sources/SOURCE  fim/train                             train alone
     OUT/tokenizer.json  shards/PART  PROVENANCE.md  provenance.json
 
 Every folder holds what one step made, and says from what. So a build that was killed goes on where
-it was, a second one finds all of it made, and a changed recipe does again what depends on it.
+it was, a second one finds all of it made, and a changed recipe does again what depends on it. The
+tokenizer is trained on the mix, before documents are cut: no sentinel is text to it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,12 +24,14 @@ from albor_core.data.clean.filter import DocumentFilter
 from albor_core.data.clean.licences import allowed_ids
 from albor_core.data.clean.profiles import thresholds_of
 from albor_core.data.clean.quality import Quality
+from albor_core.data.mix.by_source import mix_by_source, sources_of, weight_problems
+from albor_core.data.mix.fim import MARKS, FillInTheMiddle
 from albor_core.data.mix.split import DRAWS, SplitPlan, plan_split, split
 from albor_core.data.pack.datasets import register_dataset
 from albor_core.data.pack.manifest import MANIFEST_NAME, load_manifest
 from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pack.shard_check import verify_shards
-from albor_core.data.pack.tokenizer import train_tokenizer
+from albor_core.data.pack.tokenizer import load_tokenizer, train_tokenizer
 from albor_core.data.pipeline.installed import NOT_ENTERED, installed_packages
 from albor_core.data.pipeline.provenance import markdown, provenance
 from albor_core.data.pipeline.recipe import (
@@ -36,18 +40,18 @@ from albor_core.data.pipeline.recipe import (
     BuildRecipe,
     DedupSection,
     FilterSection,
-    ImportSection,
     LoadedRecipe,
+    MixSection,
 )
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.inputs import Asked, InputSource, Origin
-from albor_core.data.read.sources import import_sources, plan_import
+from albor_core.data.read.sources import import_sources, named, plan_import
 from albor_core.data.stage.output import Output
 from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.data.stage.stage import Step, StepReport, plan_step, run_step
 from albor_core.outputs.place import ELSEWHERE, WORK, OutputPlace, held
-from albor_core.run.errors import AlborError, DataError, Problem, UsageError
+from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
 from albor_core.run.files.publish import publish_json, publishing, sha256_file
 from albor_core.run.rundir import read_json
 
@@ -95,7 +99,8 @@ class BuildStage:
 
 def stages(recipe: BuildRecipe, out: Path) -> list[BuildStage]:
     """In the order in which they are done."""
-    found = [_import_stage(recipe.source, out / "import")]
+    _refuse_without_sentinels(recipe)
+    found = [_import_stage(recipe, out / "import")]
     corpus = out / "import"
     if recipe.quality is not None:
         thresholds = thresholds_of(
@@ -125,10 +130,19 @@ def stages(recipe: BuildRecipe, out: Path) -> list[BuildStage]:
         for name in plan.parts:
             found.append(_check_stage(recipe.contamination, parts / name, out / "contamination"))
         parts = out / "contamination"
+    train = parts / "train"
+    if recipe.mix is not None:
+        found.append(_mix_stage(recipe.mix, train, out / "mix" / "train"))
+        train = out / "mix" / "train"
     tokenizer = recipe.tokenizer.file or out / "tokenizer.json"
     if recipe.tokenizer.vocab_size is not None:
-        found.append(_tokenizer_stage(parts / "train", tokenizer, recipe.tokenizer.vocab_size))
-    found.append(_pack_stage(recipe, parts, tokenizer, out / "shards"))
+        found.append(_tokenizer_stage(train, tokenizer, recipe.tokenizer.vocab_size))
+    if recipe.fim is not None:
+        cut, fim = out / "fim" / "train", recipe.fim
+        step = FillInTheMiddle(fim.rate, fim.format, fim.seed, fim.min_chars)
+        found.append(_step_stage("fim train", train, cut, step))
+        train = cut
+    found.append(_pack_stage(recipe, parts, train, tokenizer, out / "shards"))
     found.append(_verify_stage(out / "shards", plan.parts))
     return found
 
@@ -232,7 +246,22 @@ def _do(stage: BuildStage, how: How) -> Made:
         return stage.do(how)
 
 
-def _import_stage(section: ImportSection, out: Path) -> BuildStage:
+def _refuse_without_sentinels(recipe: BuildRecipe) -> None:
+    """Raises ConfigError where a tokenizer that is there cannot tell where documents are cut."""
+    file = recipe.tokenizer.file
+    if recipe.fim is None or file is None:
+        return
+    tokenizer = load_tokenizer(file)
+    if missing := [repr(mark) for mark in MARKS if tokenizer.token_to_id(mark) is None]:
+        raise ConfigError(
+            f"tokenizer.file: {file} has no token {', '.join(missing)}, with which fim cuts",
+            hint="train one with tokenizer: {vocab_size: 32768}, or leave fim out",
+        )
+
+
+def _import_stage(recipe: BuildRecipe, out: Path) -> BuildStage:
+    section = recipe.source
+
     def given() -> list[Path | InputSource]:
         if section.paths() == [INSTALLED]:
             return list(installed_packages(section.suffix, section.only))
@@ -243,6 +272,9 @@ def _import_stage(section: ImportSection, out: Path) -> BuildStage:
     asked = Asked(tuple(section.suffix), exclude, origins=origins)
 
     def do(how: How) -> Made:
+        if recipe.mix is not None:
+            there = [one.name for one in named(given(), asked, Output(out))]
+            _refuse(_weight_problems(recipe.mix, there))
         report = import_sources(
             given(), out, asked, workers=how.workers, force=how.force, progress=how.progress
         )
@@ -256,7 +288,9 @@ def _import_stage(section: ImportSection, out: Path) -> BuildStage:
             found = plan_import(given(), out, asked)
         except AlborError as error:
             return (Problem("import", error.message, error.hint),)
-        return found.problems
+        if recipe.mix is None or found.problems:
+            return found.problems
+        return _weight_problems(recipe.mix, [one.name for one in found.sources])
 
     return BuildStage("import", out, do, plan)
 
@@ -321,6 +355,38 @@ def _check_stage(section: BenchmarksSection, corpus: Path, folder: Path) -> Buil
     return BuildStage(name, out, do)
 
 
+def _mix_stage(section: MixSection, corpus: Path, out: Path) -> BuildStage:
+    def problems() -> tuple[Problem, ...]:
+        try:
+            return _weight_problems(section, sources_of(corpus), of_train=True)
+        except AlborError as error:
+            return (Problem("corpus", error.message, error.hint),)
+
+    def do(how: How) -> Made:
+        _refuse(problems())
+        report = mix_by_source(
+            corpus, out, section.fractions(), size=section.size, seed=section.seed,
+            shuffle=section.shuffle, **vars(how),
+        )  # fmt: skip
+        return _made("mix train", report)
+
+    return BuildStage("mix train", out, do, problems)
+
+
+def _weight_problems(
+    section: MixSection, there: Sequence[str], *, of_train: bool = False
+) -> tuple[Problem, ...]:
+    are_shares = section.size is not None
+    found = weight_problems(section.weights, there, are_shares=are_shares, of_train=of_train)
+    return tuple(found)
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    """Raises ConfigError with the first, which `--plan` tells with all others."""
+    if problems:
+        raise ConfigError(f"{problems[0].field}: {problems[0].message}", hint=problems[0].hint)
+
+
 def _tokenizer_stage(corpus: Path, out: Path, vocab_size: int) -> BuildStage:
     """Training takes minutes and leaves no record, so what it was trained on is written beside it:
     the corpus' hash, and the hash of what came of it.
@@ -351,13 +417,15 @@ def _tokenizer_stage(corpus: Path, out: Path, vocab_size: int) -> BuildStage:
     return BuildStage("tokenizer", out, do)
 
 
-def _pack_stage(recipe: BuildRecipe, parts: Path, tokenizer: Path, out: Path) -> BuildStage:
+def _pack_stage(
+    recipe: BuildRecipe, parts: Path, train: Path, tokenizer: Path, out: Path
+) -> BuildStage:
     section = recipe.pretokenize
 
     def do(how: How) -> Made:
         report = pretokenize(
             parts, tokenizer, out, seq_len=section.seq_len, eos=section.eos,
-            packing=section.packing, **vars(how),
+            packing=section.packing, elsewhere={"train": train}, **vars(how),
         )  # fmt: skip
         splits = report.splits
         return Made(

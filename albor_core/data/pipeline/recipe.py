@@ -2,7 +2,8 @@
 
 The steps are done in one order whatever the order in the file, and each takes the words that its
 command has (`albor data quality --profile code` is `quality: {profile: code}`). A step that is not
-named is not done, but for the import, the split, the tokenizer and the packing.
+named is not done, but for the import, the split, the tokenizer and the packing. The mix and the
+cutting for fill-in-the-middle are of train alone: val and test stay what is measured by.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ import difflib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from albor_core.config.choices import PackingName
 from albor_core.config.config_file import packaged_recipes, read_config_file
-from albor_core.config.sections import CROSS_CHECK, Section
+from albor_core.config.sections import CROSS_CHECK, Section, convert_with
 from albor_core.config.strict_yaml import MAX_BYTES, KeyPath, YamlDocument, read_yaml, refusal
+from albor_core.data.mix.fim import MIN_CHARS
+from albor_core.data.mix.mix import MOST_COPIES
+from albor_core.data.mix.portions import Size
 from albor_core.data.read.inputs import check_origin
 from albor_core.run.errors import NotFoundError, Problem, UsageError
+from albor_core.run.values.numbers import parse_count
 
 INSTALLED = "installed-packages"
 """As a source: the Python packages of this machine, by distribution, and the standard library."""
@@ -29,6 +35,9 @@ INSTALLED = "installed-packages"
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
 _Least1 = Annotated[int, Field(ge=1)]
+_Amount = Annotated[int, BeforeValidator(convert_with(parse_count)), Field(ge=1)]
+_Weight = Annotated[float, Field(gt=0, le=10**12)]
+_ROUNDED = Fraction(1, 10**6)  # what shares with few digits, as 0.333333, may lack of 1
 
 
 class SourceEntry(Section):
@@ -154,6 +163,59 @@ class BenchmarksSection(Section):
     """Consecutive words that must be the same."""
 
 
+class MixSection(Section):
+    """Train by the weights of its sources; val and test stay as they are."""
+
+    weights: Annotated[dict[str, _Weight], Field(min_length=1)]
+    """Of sources, as the import names them: numbers of copies (2 takes a source twice, 0.5 a drawn
+    half), of those that are not named 1. Of a size they are shares of it: each source has one, and
+    they sum to 1.
+    """
+    documents: _Amount | None = None
+    """Size of the mix in documents."""
+    bytes: _Amount | None = None
+    """Size of the mix in bytes of text."""
+    seed: _Seed = 0
+    """What parts of a source are drawn by."""
+    shuffle: bool = False
+    """Order the documents by hash, not by source."""
+
+    @property
+    def size(self) -> Size | None:
+        if self.documents is not None:
+            return Size(self.documents)
+        return None if self.bytes is None else Size(self.bytes, "bytes")
+
+    def fractions(self) -> dict[str, Fraction]:
+        """Exactly as they are written."""
+        return {name: Fraction(str(weight)) for name, weight in self.weights.items()}
+
+    def problems(self) -> Iterator[Problem]:
+        if self.documents is not None and self.bytes is not None:
+            yield Problem("bytes", "documents and bytes exclude each other", "give one of them")
+        total = sum(self.fractions().values(), Fraction())
+        if self.size is not None and abs(total - 1) > _ROUNDED:
+            hint = "make the shares sum to 1, or leave the size out: weights are then copies"
+            yield Problem("weights", f"sum to {float(total):.10g}, not 1", hint)
+        for name, weight in self.weights.items():
+            if self.size is None and weight > MOST_COPIES:
+                message = f"{name!r} would be there {weight:g} times, more than {MOST_COPIES:,}"
+                yield Problem("weights", message, "give it less weight")
+
+
+class InfillSection(Section):
+    """Documents of train cut in three, the middle last, for fill-in-the-middle."""
+
+    rate: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the documents to cut."""
+    format: Literal["psm", "spm"] = "psm"
+    """What is read first: the prefix or the suffix."""
+    seed: _Seed = 42
+    """What is cut, and where."""
+    min_chars: Annotated[int, Field(ge=0)] = MIN_CHARS
+    """Documents of fewer characters stay as they are."""
+
+
 class TokenizerSection(Section):
     """Trained on train; or one that is there."""
 
@@ -195,6 +257,10 @@ class BuildRecipe(Section):
     """Drop duplicates."""
     contamination: BenchmarksSection | None = None
     """Drop what benchmarks ask."""
+    mix: MixSection | None = None
+    """Train by the weights of its sources."""
+    fim: InfillSection | None = None
+    """Cut documents of train for fill-in-the-middle."""
     tokenizer: TokenizerSection
     """The vocabulary."""
     pretokenize: PretokenizeSection
@@ -309,6 +375,7 @@ _EXAMPLES = {
     "pretokenize": "pretokenize: {seq_len: 1024}",
     "pretokenize.seq_len": "seq_len: 1024",
     "contamination.against": "against: [tasks.jsonl]",
+    "mix.weights": "weights: {src: 2}",
 }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from albor_core.data.pack.work.encode import SplitRule
 from albor_core.data.read.corpus import Corpus, open_corpus
@@ -15,6 +17,7 @@ from albor_core.run.errors import ConfigError, DataError, UsageError
 
 SPLITS = ("train", "val", "test")
 VAL_FRACTION = 0.05  # of the documents, held out for validation
+NOWHERE: Mapping[str, Path] = MappingProxyType({})
 _OF_A_CORPUS = ("done", "signed", "scattered")  # in the work folder of a step; a packer's has none
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -72,10 +75,14 @@ class PackInput:
 
 
 def open_input(
-    path: Path, val_fraction: float | None, seed: int, column: str | None = None
+    path: Path,
+    val_fraction: float | None,
+    seed: int,
+    column: str | None = None,
+    elsewhere: Mapping[str, Path] = NOWHERE,
 ) -> PackInput:
-    """Raises NotFoundError, DataError as `open_corpus`; UsageError for a fraction of what is split
-    already.
+    """`elsewhere`: of a split of the folder `path`, the corpus that is taken in its stead. Raises
+    NotFoundError, DataError as `open_corpus`; UsageError for a fraction of what is split already.
     """
     folders = _split_folders(path)
     if not folders:
@@ -92,7 +99,8 @@ def open_input(
             raise DataError(
                 f"{folder}: not a name for a split", hint="rename it: letters, digits, - and _"
             )
-    corpora = tuple(open_corpus(folder, column) for folder in folders)
+    places = [elsewhere.get(folder.name, folder) for folder in folders]
+    corpora = tuple(open_corpus(place, column) for place in places)
     return PackInput(path, tuple(folder.name for folder in folders), corpora, None)
 
 

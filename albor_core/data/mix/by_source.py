@@ -1,0 +1,134 @@
+"""One corpus mixed by the weights of its sources.
+
+    FOLDER/sources/NAME  FOLDER/sources/other sources  FOLDER/OUT
+
+Each source that is named is a corpus of its own first, and all others are one; then these are
+mixed as `mix` does it. All that is made is kept, reused and resumed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from albor_core.data.mix.mix import Ingredient, mix
+from albor_core.data.mix.portions import Size
+from albor_core.data.progress import Progress
+from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.counts import Counts, text_sizes
+from albor_core.data.stage.stage import StepReport, run_step
+from albor_core.data.stage.survey import names_and_sizes
+from albor_core.run.errors import Problem
+
+_OTHERS = "other sources"  # no quoted name has a space
+_LONGEST = 180  # of a folder's name, in bytes
+_TOLD = 8  # names of sources in a message
+
+
+@dataclass(frozen=True)
+class OfSources:
+    """The step: the documents of some sources alone, or of all but these."""
+
+    sources: tuple[str, ...]
+    others: bool = False
+    name: str = "select"
+
+    def settings(self) -> Mapping[str, Any]:
+        return {"without" if self.others else "only": list(self.sources), "rules": 1}
+
+    def apply(self, table: pa.Table) -> tuple[pa.Table, Counts]:
+        """What is of other sources is not counted: it is not lost, it is in another of the parts
+        that are mixed.
+        """
+        mine = pc.is_in(table.column("source"), pa.array(self.sources, pa.string()))
+        kept = table.filter(pc.invert(mine) if self.others else mine)
+        counts = Counts()
+        for source, size in zip(kept.column("source").to_pylist(), text_sizes(kept), strict=True):
+            one = counts.source(source)
+            one.documents_in += 1
+            one.bytes_in += size
+            one.documents += 1
+            one.bytes += size
+        return kept, counts
+
+
+def mix_by_source(
+    corpus: Path,
+    out: Path,
+    weights: Mapping[str, Fraction],
+    *,
+    size: Size | None = None,
+    seed: int = 0,
+    shuffle: bool = False,
+    workers: int = 1,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> StepReport:
+    """Sources that `weights` does not name have weight 1. Raises as `run_step` and `mix`."""
+    folder, ingredients = out.parent / "sources", []
+    named = tuple(sorted(weights))
+    chosen = [(OfSources((name,)), _folder_of(name), weights[name]) for name in named]
+    if set(sources_of(corpus)) - set(named):
+        chosen.append((OfSources(named, others=True), _OTHERS, Fraction(1)))
+    for step, place, weight in chosen:
+        run_step(corpus, folder / place, step, workers=workers, force=force)
+        ingredients.append(Ingredient(folder / place, weight))
+    report, _ = mix(
+        ingredients, out, size=size, seed=seed, shuffle=shuffle, workers=workers, force=force,
+        progress=progress,
+    )  # fmt: skip
+    return report
+
+
+def sources_of(corpus: Path) -> list[str]:
+    """Of its documents. Raises NotFoundError, DataError as `open_corpus`."""
+    found: set[str] = set()
+    for table in names_and_sizes(open_corpus(corpus)):
+        found.update(pc.unique(table.column("source")).to_pylist())
+    return sorted(found)
+
+
+def weight_problems(
+    weights: Collection[str], there: Sequence[str], *, are_shares: bool, of_train: bool = False
+) -> Iterator[Problem]:
+    """What is wrong with weights of these sources, where such are there: all that are imported, or
+    those `of_train`.
+    """
+    for name in weights:
+        if name not in there:
+            hint = f"the sources are {_listed(there)}"
+            if near := difflib.get_close_matches(name, there, 1):
+                hint = f"did you mean {near[0]!r}?"
+            elif of_train:
+                hint = f"leave it out, or divide each source: split: {{by: file}}; {hint}"
+            what = "no document of train is" if of_train else "no document is"
+            yield Problem("mix.weights", f"{what} of a source {name!r}", hint)
+    left = [name for name in there if name not in weights] if are_shares else []
+    if left:
+        yield Problem(
+            "mix.weights",
+            f"no share for {_listed(left)}; of a size, every source needs one",
+            "name each, or leave documents and bytes out: weights are then numbers of copies",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_TOLD]) + (", ..." if len(names) > _TOLD else "")
+
+
+def _folder_of(source: str) -> str:
+    """A name of a folder that no other source has."""
+    name = quote(source, safe="")
+    name = f"%2E{name[1:]}" if name.startswith(".") else name
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_LONGEST]}-{hashlib.sha256(source.encode()).hexdigest()[:16]}"

@@ -86,10 +86,11 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
                 _leave(work)
     except OSError as error:
         at = Path(error.filename or room)
-        if at != place.path and room not in (at, *at.parents):
+        is_above = at in (room, work, *room.parents)
+        if at != place.path and not is_above and room not in at.parents:
             raise  # of what is read
         raise AlborError(
-            f"{place.path if at in (room, work) else at}: cannot be written: "
+            f"{place.path if is_above else at}: cannot be written: "
             f"{error.strerror or error}",
             hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
         ) from error

@@ -127,7 +127,11 @@ def is_launched_here(run: RunDir) -> bool:
     about = read_json(run.run_json) or {}
     place = _place(pointer_of(run.id))
     known = run if place is not None and _is_same(place, run.path) else known_as(run, about)
-    mark = None if known is None else read_json(begun_mark(known.id))
+    if known is None:
+        return False
+    mark = read_json(begun_mark(known.id))
+    if not begun_mark(known.id).parent.is_dir() and place is not None:  # of a version before marks
+        mark = read_json(pointer_of(known.id))
     return mark is not None and finite(mark, "created") == finite(about, "created")
 
 

@@ -341,16 +341,27 @@ def create_run(
 
 def mark_begun(run: RunDir, created: float | None) -> None:
     """Have this home remember that its user launched a run: see `begun_mark`. Raises OSError."""
-    mark = begun_mark(run.id)
-    for folder in (albor_home(), mark.parent):
+    _mark_those_of_before()
+    write_json(begun_mark(run.id), {"created": created})
+
+
+def _mark_those_of_before() -> None:
+    """Versions before kept no marks: what their home lists when the first is made it began."""
+    home, marks = albor_home(), begun_mark("x").parent
+    if marks.is_dir():
+        return
+    listed = [(pointer, read_json(pointer)) for pointer in (home / "runs").glob("*.json")]
+    for folder in (home, marks):
         private_folder(folder)
-    write_json(mark, {"created": created})
+    for pointer, entry in listed:
+        if entry is not None and is_known_id(pointer.stem):
+            write_json(marks / pointer.name, {"created": entry.get("created")})
 
 
 def point_to(run: RunDir, pointer: Path, created: float | None) -> None:
     """Have `pointer`, a file of ALBOR_HOME/runs, lead to the run. Raises OSError."""
-    for folder in (albor_home(), pointer.parent):
-        private_folder(folder)
+    _mark_those_of_before()
+    private_folder(pointer.parent)
     write_json(pointer, {"path": str(run.path), "created": created, **lent(run)})
 
 

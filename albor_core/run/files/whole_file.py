@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.errors import AlborError, NotFoundError, UsageError
 
 NAMELESS = getattr(os, "O_TMPFILE", 0)
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without nameless files
@@ -128,10 +128,14 @@ def _link(source: Path, out: Path, src_dir_fd: int | None = None) -> None:
         raise already_there(out) from None
 
 
-def no_folder(path: Path) -> NotFoundError:
-    """What is to be raised where the folder of a file to write is not there."""
+def no_folder(path: Path) -> AlborError:
+    """What is to be raised where the folder of a file to write is not there, or is no folder."""
     import shlex  # noqa: PLC0415  the guard does without
 
+    there = next((one for one in path.parents if one.exists()), path.parent)
+    if not there.is_dir():
+        what = f"cannot write {str(path)!r}: {str(there)!r} is no folder"
+        return AlborError(what, hint="name another place")
     return NotFoundError(
         f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}",
         hint=f"mkdir -p {shlex.quote(str(path.parent))}, or name another place",

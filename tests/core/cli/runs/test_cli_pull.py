@@ -713,7 +713,7 @@ def test_a_copy_of_a_killed_run_of_this_host_is_lost_as_the_run_itself_is(near, 
     )
     assert script.stdout is not None
     folder = Path(script.stdout.readline().strip())
-    assert brought(near, folder)["runs"][0]["status"] == "running"
+    assert brought(near, folder)["runs"][0]["status"] == "unknown"
     script.kill()
     script.communicate()
     age_state(folder)

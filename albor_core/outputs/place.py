@@ -90,8 +90,7 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
         if at != place.path and not is_above and room not in at.parents:
             raise  # of what is read
         raise AlborError(
-            f"{place.path if is_above else at}: cannot be written: "
-            f"{error.strerror or error}",
+            f"{place.path if is_above else at}: cannot be written: {error.strerror or error}",
             hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
         ) from error
     finally:

@@ -477,11 +477,11 @@ def resume(
     found = find_run(run)
     refuse_pulled(found, "resume", f"albor train resume {found.own_id}")
     _refuse_foreign(found)
-    refuse_unlaunched(found, "resume", resumed_by_config(found.path))
     with leading(launched, None):
         if not allow_config_change and _is_told_complete(found, as_json=as_json):
             all_done(launched, found)
             return 0
+        refuse_unlaunched(found, "resume", resumed_by_config(found.path))
         check_environment()
         refuse_world_size(launched, world_size)
         take_over(found, launched)

@@ -203,7 +203,7 @@ def test_an_output_that_names_no_place_for_a_file_is_refused(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AlborError, match="folder") as caught:
         import_sources([Path("s")], Path(out))
-    assert caught.value.exit_code == (1 if out.startswith("nowhere") else 2)
+    assert caught.value.exit_code == (3 if out.startswith("nowhere") else 2)
     assert caught.value.hint.startswith(("--out ", "mkdir -p nowhere/deep"))
     assert [p.name for p in tmp_path.rglob("*")] == ["s", "a.py"]
 

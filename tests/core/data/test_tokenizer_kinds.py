@@ -177,4 +177,4 @@ def test_time_grows_with_the_corpus_as_the_two_samples_do(corpus, tmp_path, monk
         tokenizer, "_timed", lambda kind, texts, *rest: sum(len(one) for one in texts) ** 0.75
     )
     plan = plan_tokenizer(corpus, tmp_path / "t", vocab_size=400)
-    assert plan.seconds == pytest.approx(plan.text_bytes**0.75)
+    assert plan.seconds == pytest.approx(plan.text_bytes**0.75, rel=1e-3)

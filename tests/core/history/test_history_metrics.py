@@ -124,13 +124,13 @@ def test_figures_of_the_machine_stand_at_the_step_where_the_run_was(watched):
     run = history.run("r")
     assert columns(run.metrics()) == {"step": [10], "loss": [2.5]}
     assert columns(run.metrics(["loss", "gpu0/util_percent"])) == {
-        "step": [9, 10], "loss": [None, 2.5], "gpu0/util_percent": [60.0, 120.0]
+        "step": [10], "loss": [2.5], "gpu0/util_percent": [120.0]  # none before its first step
     }  # fmt: skip
     assert columns(run.metrics("loss", x="gpu0/util_percent")) == {
         "gpu0/util_percent": [120.0], "loss": [2.5]
     }  # fmt: skip
     stat = run.summary["gpu0/util_percent"]
-    assert (stat.axis, stat.first_step, stat.last_step) == ("step", 9, 10)
+    assert (stat.axis, stat.first_step, stat.last_step) == ("step", 10, 10)
 
 
 def test_figures_of_the_machine_of_a_run_without_steps_are_by_time_alone(maker):

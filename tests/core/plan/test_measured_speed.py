@@ -263,7 +263,7 @@ def test_a_failed_probe_says_why_and_not_what_to_do_about_it_elsewhere(tmp_path,
     loaded = load_config(path)
     made = plan_run(loaded)
     monkeypatch.setattr("albor_core.launch.probe.sys.executable", str(python))
-    with pytest.raises(AlborError, match=r"exit code 2: too wide$"):
+    with pytest.raises(AlborError, match=r"exit code 2: too wide\n"):
         probe(loaded, made)
 
 

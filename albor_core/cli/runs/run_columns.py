@@ -188,7 +188,9 @@ def _age(wall: float) -> float:
 
 
 def duration_of(row: RunRow, word: str) -> float | None:
-    """Seconds from its beginning, an import's first value, to its end, now, or its last news."""
+    """Seconds from its beginning, an import's first value, to its end, now, or its last news; None before it."""
+    if word == "queued":
+        return None
     began = row.first_wall if row.kind == "imported" else row.created
     is_over = row.ended_status is not None or word in ("lost", "unknown")
     end = (row.ended_wall or row.last_wall) if is_over else time.time()

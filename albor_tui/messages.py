@@ -5,6 +5,7 @@ Frequent ones replace their predecessor while it waits: a slow terminal skips st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,15 @@ class RunFound(Message):
     """A run that somebody asked to open."""
 
     view: RunView
+
+
+@dataclass
+class OriginRead(Message):
+    """Where a run comes from, as feed.offers.origin_of says; None: it could not be read."""
+
+    run_id: str
+    path: str
+    origin: Mapping[str, Any] | None
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,8 +248,8 @@ def has_guard_gone(view: RunView) -> bool:
     return view.is_active and view.guard_pid is None and had_one and is_seen
 
 
-def subject_of_view(view: RunView) -> Subject:
-    """A run as a screen knows it."""
+def subject_of_view(view: RunView, origin: Mapping[str, Any] | None = None) -> Subject:
+    """A run as a screen knows it. Without its `origin_of`, reads that from files."""
     return Subject(
         id=view.id,
         kind=view.kind,
@@ -259,8 +259,13 @@ def subject_of_view(view: RunView) -> Subject:
         guard_state=str((view.guard or {}).get("state") or ""),
         host=view.host,
         command=view.command,
-        **_origin(placed(view.id, view.path) if view.path else None),
+        **(origin_of(view.id, view.path) if origin is None else origin),
     )
+
+
+def origin_of(run_id: str, path: str) -> dict[str, Any]:
+    """What the disk says of where a run comes from, as fields of its Subject. Reads files."""
+    return _origin(placed(run_id, path) if path else None)
 
 
 def _origin(run: RunDir | None) -> dict[str, Any]:

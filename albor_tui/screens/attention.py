@@ -241,6 +241,9 @@ class AttentionScreen(RunActionsScreen):
             self.poll_now()
         self.refresh_key_bar()
 
+    def draw_offers(self) -> None:
+        self.show_entry()
+
     def _helps(self, item: AttentionItem | None, view: RunView | None) -> str:
         """What the key of an entry does now, by what can be done to its run now."""
         if item is None or getattr(self.app, "is_read_only", False):
@@ -252,7 +255,7 @@ class AttentionScreen(RunActionsScreen):
         action = next((name for name, key in _KEYS.items() if key == item.key), "")
         if not action:
             return ""
-        offered = self.offered(view, action)
+        offered = self.seems_offered(view, action)
         return f"{action}: it {offered.does}" if offered.is_possible else ""
 
     @on(EvidenceFound)

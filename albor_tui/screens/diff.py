@@ -147,7 +147,7 @@ class DiffScreen(PollingScreen):
         rows.display = len(named) > 1  # more than the chart's title holds
         if rows.display:
             rows.update(styled.rows(legend(self._document, max(10, self.size.width - 4))))
-        chart.border_title = title if rows.display else title + named[0]
+        chart.border_title = Content.assemble(title, "" if rows.display else named[0])
 
     def _curves(self) -> dict[str, Any]:
         """By metric, what there is to overlay."""

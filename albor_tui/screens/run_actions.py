@@ -12,7 +12,7 @@ from textual.content import Content
 
 from albor_core.andon.bricks.budgets import check_bricks
 from albor_core.andon.bricks.names import brick_name
-from albor_core.feed.offers import Offer, offer, subject_of_view
+from albor_core.feed.offers import Offer, Subject, offer, subject_of_view
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
 from albor_core.run.program.stop_unguarded import STOP_SIGNALS
@@ -22,7 +22,7 @@ from albor_tui.look.naming import name_of
 from albor_tui.messages import CommandReport
 from albor_tui.model.desk import LiveDesk, reference
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.run_origins import RunOriginsScreen
 from albor_tui.terminal.textual_private import bindings_of
 from albor_tui.widgets.base import styled
 
@@ -51,7 +51,7 @@ class UndoEntry:
     value: str
 
 
-class RunActionsScreen(PollingScreen):
+class RunActionsScreen(RunOriginsScreen):
     """A screen whose keys act on runs."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class RunActionsScreen(PollingScreen):
     def shows_key(self, action: str) -> bool:
         if action in MEANS:
             return any(
-                self.offered(view, meant).is_possible
+                self.seems_offered(view, meant).is_possible
                 for view in self.acted_on()
                 for meant in MEANS[action]
             )
@@ -97,7 +97,7 @@ class RunActionsScreen(PollingScreen):
         if len(meant) < 2:
             return ""
         views = self.acted_on()
-        possible = {a for a in meant for view in views if self.offered(view, a).is_possible}
+        possible = {a for a in meant for view in views if self.seems_offered(view, a).is_possible}
         return possible.pop() if len(possible) == 1 else ""
 
     def effect_of(self, action: str) -> str:
@@ -105,7 +105,7 @@ class RunActionsScreen(PollingScreen):
         views = self.acted_on()
         if action not in MEANS or len(views) != 1:
             return ""
-        offers = [self.offered(views[0], meant) for meant in MEANS[action]]
+        offers = [self.seems_offered(views[0], meant) for meant in MEANS[action]]
         found = next((one for one in offers if one.is_possible), None)
         if found is None:
             return ""
@@ -121,6 +121,9 @@ class RunActionsScreen(PollingScreen):
         if named != self._named:
             self._named = named
             self.refresh_bindings()
+
+    def draw_offers(self) -> None:
+        self.refresh_key_bar()
 
     def name_of(self, view: RunView) -> str:
         """What a run is called here. A screen that knows other runs tells them apart."""
@@ -170,9 +173,18 @@ class RunActionsScreen(PollingScreen):
     # -- what can be done to runs ----------------------------------------------------------------
 
     def offered(self, view: RunView, action: str) -> Offer:
-        """What a key would do to a run now, or why it cannot."""
-        sent = self.signals_sent.get((view.id, view.trainer_pid), 0)
-        return offer(action, subject_of_view(view), signals_sent=sent)
+        """What a key does to a run now, or why it cannot. Reads files: for a key that was pressed,
+        and not for what is drawn.
+        """
+        return self._offer(action, subject_of_view(view))
+
+    def seems_offered(self, view: RunView, action: str) -> Offer:
+        """The same by what was read before, to be drawn."""
+        return self._offer(action, subject_of_view(view, self.origin_read(view)))
+
+    def _offer(self, action: str, run: Subject) -> Offer:
+        sent = self.signals_sent.get((run.id, run.program), 0)
+        return offer(action, run, signals_sent=sent)
 
     @property
     def signals_sent(self) -> dict[tuple[str, int | None], int]:

@@ -74,8 +74,9 @@ def test_every_private_name_in_the_module_is_a_hook_that_is_watched():
 
 
 def test_nothing_else_in_the_cockpit_reaches_into_another_librarys_class(private_uses):
-    """web.py overrides two methods of textual-serve's, an optional package: see the next test."""
-    allowed = {("web.py", "_build_environment"), ("web.py", "_make_app"), ("web.py", "_process")}
+    """web.py overrides methods of textual-serve's, an optional package: see the next test."""
+    names = ("_build_environment", "_make_app", "_process", "_process_messages")
+    allowed = {("web.py", name) for name in names}
     allowed |= {(path, name) for path, name in private_uses if name == "_exit"}  # os._exit
     found = {use for use in private_uses if use[0] != "terminal/textual_private.py"}
     assert found <= allowed, "give it a public name in albor_tui/terminal/textual_private.py"
@@ -122,6 +123,10 @@ def test_textual_serve_still_has_the_methods_that_the_web_cockpit_overrides():
     assert list(environment.parameters) == ["self", "width", "height"], "_build_environment"
     assert sets(AppService, "_process"), "textual-serve sets no AppService._process any more"
     assert inspect.iscoroutinefunction(server.Server._make_app), "Server._make_app"
+    messages = server.Server._process_messages
+    assert inspect.iscoroutinefunction(messages), "Server._process_messages"
+    takes = [*inspect.signature(messages).parameters]
+    assert takes == ["self", "websocket", "app_service"], "Server._process_messages"
     assert "AppService(" in inspect.getsource(server), "the server makes no AppService of its own"
 
 

@@ -99,6 +99,7 @@ async def test_one_long_name_takes_no_room_from_the_columns_of_all(cockpit, sour
             "ppl",
             "tok/s",
             "mfu",
+            "took",
             "ends",
             "alert",
         ]

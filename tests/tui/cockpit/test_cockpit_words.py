@@ -88,7 +88,7 @@ async def test_a_silent_run_says_so_on_its_own_screen(cockpit, source):
 ENDS = {
     "soon": ({"eta_s": 1560.0}, "in 26m"),
     "at-once": ({"eta_s": 45.0}, "in 45s"),
-    "unknown-end": ({"eta_s": None}, None),
+    "no-eta": ({"eta_s": None}, None),
     # running: a time gone by is no time of arrival
     "quiet": ({"is_live": False, "age_s": 125.0}, None),
     "stalled": ({"is_live": False, "status": "stalled", "age_s": 400.0}, None),

@@ -12,6 +12,7 @@ import fake_feed
 import pytest
 from textual.widgets import Input
 
+from albor_core.feed import offers
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
 from albor_tui.screens.tabs import samples
@@ -22,7 +23,13 @@ from albor_tui.widgets.run import card_list, checkpoint_list, event_list, panels
 
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """The wall clock stands still, the look is Unicode, no animation, no foreign home."""
+    """The wall clock stands still, the look is Unicode, no animation, no foreign home; the fixed
+    runs, which have no files, count as launched by it.
+    """
+    asked = offers.is_launched_here
+    monkeypatch.setattr(
+        offers, "is_launched_here", lambda run: run.path.parent == fake_feed.RUNS or asked(run)
+    )
     monkeypatch.setattr(Input, "_toggle_cursor", lambda box: None)  # a cursor that does not blink
     monkeypatch.setattr(panels, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setattr(alert_panels, "now_wall", lambda: fake_feed.WALL)

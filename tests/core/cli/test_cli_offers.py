@@ -155,8 +155,8 @@ def test_the_command_of_a_folder_that_is_not_of_this_home_is_not_run(desk):
     shutil.copytree(desk.home / "runs" / "torn", copied)
     before = tree_hash(copied)
     refused = desk.albor("guard", "retry", copied, "--json")
-    assert refused.code == 2
-    assert "not in the run list of this home" in refused.error["message"]
+    assert (refused.code, refused.error["hint"]) == (8, "albor guard run -- CMD")
+    assert "it was not launched from this home" in refused.error["message"]
     assert tree_hash(copied) == before
     assert (desk.folder / "ran").read_text() == "x"
 

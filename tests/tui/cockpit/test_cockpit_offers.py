@@ -105,6 +105,17 @@ async def test_running_a_program_again_names_its_command(cockpit, source, desk):
         await until(pilot, lambda: desk.done == [("resume", view.id)])
 
 
+async def test_a_dead_program_from_elsewhere_is_not_run_and_it_is_said_why(cockpit, source, desk):
+    view = program(status="failed", guard_pid=None, trainer_pid=None, path="/elsewhere/gift")
+    source.show((view,))
+    async with cockpit(run=view).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert "Retry" not in pilot.app.screen.query_one(KeyBar).render_line(0).text
+        await pilot.press("R")
+        await until(pilot, lambda: "it was not launched from this home" in said(pilot))
+        assert desk.done == []
+
+
 async def test_a_second_stop_of_a_guarded_run_is_asked_for_as_a_kill(cockpit, source):
     view = training(guard={"state": "stopping"})
     source.show((view,))

@@ -188,7 +188,9 @@ def _age(wall: float) -> float:
 
 
 def duration_of(row: RunRow, word: str) -> float | None:
-    """Seconds from its beginning, an import's first value, to its end, now, or its last news; None before it."""
+    """Seconds from its beginning (an import's first value) to its end, now, or its last news; None
+    before it.
+    """
     if word == "queued":
         return None
     began = row.first_wall if row.kind == "imported" else row.created

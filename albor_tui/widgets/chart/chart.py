@@ -42,7 +42,7 @@ class Chart(ChartCanvas, can_focus=True):
             "extreme",
             "Extreme",
             show=False,
-            tooltip="Cursor to the next extreme, the farthest out first; 0 shows the whole again",
+            tooltip="Cursor to the next extreme; 0: the whole",
         ),
         Binding("y", "log", "Log", show=False, tooltip="Logarithmic y axis, and back"),
         Binding("X", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
@@ -51,7 +51,7 @@ class Chart(ChartCanvas, can_focus=True):
             "smooth(1)",
             "Smoother",
             show=False,
-            tooltip="Smoother: by thousandths of the axis, not by points",
+            tooltip="Smoother, by 1/1000 of the axis",
         ),
         Binding("comma,less_than_sign", "smooth(-1)", "Rougher", show=False, tooltip="Less smooth"),
     ]

@@ -372,7 +372,7 @@ class _Places:
         wall = float(wall) if isinstance(wall, int | float) else None
         step = row.get("_step")
         row, media = parted({key: value for key, value in row.items() if key[:1] != "_"})
-        numbers = numbers_in(row, self._losses, step=step if isinstance(step, int) else None)
+        numbers = numbers_in(row, self._losses, step=step)
         if isinstance(step, int) and self.add:
             step += self.add
         self.last = (step, wall)

@@ -38,8 +38,7 @@ def chart_rows(rows: Iterable[Row], losses: Losses, asked: str | None = None) ->
             if _BOUND.search(metric):
                 middle = row.get(_BOUND.sub("", name))
                 if run == asked and value != middle and is_number(value):
-                    example = Example(name, at if isinstance(at, int) else None, float(value))
-                    losses.note("bound of a chart", example=example)
+                    losses.note("bound of a chart", example=Example(name, at, float(value)))
                 continue
             runs.setdefault(run, {})[metric] = value
         for run, values in runs.items():

@@ -151,18 +151,18 @@ class RowReader:
         told: list[tuple[str, str, float]] = []
         row, part = self._columns.numbers(row, told), self._columns.part(row)
         place, wall = self._places.of(row, part), _wall(row.get(_time_column(row) or ""))
-        step = place.step if isinstance(place.step, int) else None
         values = self._values(row, part, place)
-        numbers = numbers_in(values, losses, step=step)
+        numbers = numbers_in(values, losses, step=place.step)
         for name in self._columns.unread(row, place):
-            losses.note("beside another column", example=Example(name, step, float(row[name])))
+            example = Example(name, place.step, float(row[name]))
+            losses.note("beside another column", example=example)
         for kind, name, number in told:
             metric = next(iter(values), name) if name in VALUES and name not in values else name
-            losses.note(kind, example=Example(metric, step, number))
+            losses.note(kind, example=Example(metric, place.step, number))
         if place.is_moved and numbers:
             key, value = next(iter(numbers.items()))
             first = float(value) if is_number(value) else None
-            losses.note("renumbered", len(numbers), Example(key, step, first))
+            losses.note("renumbered", len(numbers), Example(key, place.step, first))
         return Point(place.step, wall, numbers, place.axis)
 
     def _values(self, row: Row, part: str, place: RowPlace) -> dict[str, Any]:

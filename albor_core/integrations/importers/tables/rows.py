@@ -132,9 +132,9 @@ def loads(said: str, losses: Losses) -> Any:
         row: dict[str, Any] = {}
         for name, value in pairs:
             if name in row:
-                before, step = row[name], dict(pairs).get("step")
+                before = row[name]
                 first = float(before) if is_number(before) else quoted(before)
-                example = Example(quoted(name), step if isinstance(step, int) else None, first)
+                example = Example(quoted(name), dict(pairs).get("step"), first)
                 losses.note("said twice in a record", example=example)
             row[name] = value
         return row

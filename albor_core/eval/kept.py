@@ -20,7 +20,15 @@ from albor_core.eval.target import Target
 from albor_core.eval.task import Task
 from albor_core.outputs.identity import hash_of_data, identity_of
 from albor_core.outputs.lineage import lineage
-from albor_core.outputs.place import ELSEWHERE, OutputPlace, begin, clear, finish, held, put
+from albor_core.outputs.place import (
+    ELSEWHERE,
+    OutputPlace,
+    begin,
+    clear,
+    finish,
+    held,
+    publish_files,
+)
 from albor_core.run.errors import UsageError
 from albor_core.run.files.whole_file import clear_halves, write_json
 from albor_core.run.rundir import RunDir, read_json
@@ -113,6 +121,7 @@ def keep_result(path: Path, work: Path, document: Mapping[str, Any]) -> None:
     """Whole and durable, with the items of its tasks; `document` is strict JSON. Raises OSError."""
     room = work.parent
     clear_halves(room)
-    put(work.glob("*.jsonl"), room, [room / RESULT, room / _MARK, *room.glob("*.jsonl")])
+    old = [room / RESULT, room / _MARK, *room.glob("*.jsonl")]
+    publish_files(work.glob("*.jsonl"), room, old)
     write_json(room / RESULT, document, durable=True)
     finish(OutputPlace(path, _OWN), work)

@@ -58,7 +58,7 @@ class StepsByTime:
     @classmethod
     def of(cls, db: sqlite3.Connection, run_id: int, walls: str) -> StepsByTime | None:
         """The clock of a run, from the series called `walls`; None where it logged no step, or
-        nobody knows when it began.
+        it is not known when it began.
         """
         (created, first_wall, last_wall) = db.execute(
             "SELECT created, first_wall, last_wall FROM runs WHERE id = ?", (run_id,)
@@ -121,7 +121,7 @@ class StepsByTime:
         i = bisect_right(walls, wall) - 1
         if i < 0:
             if steps[0] > self._stride:
-                return steps[0]  # it did not begin at 0, and nobody knows where
+                return steps[0]  # it did not begin at 0, and where is not known
             return self._within((0.0, self._created), 0, wall)
         if self._fine is not None:
             fine_steps, fine_walls = self._stretch(i)
@@ -197,8 +197,8 @@ def _coarse(zoom: Zoom, first: int, last: int, count: int) -> list[Bucket]:
 
 def _taken_back(db: sqlite3.Connection, run_id: int, key_id: int) -> list[tuple[int, float, float]]:
     found, at = [], -1
-    newest = "SELECT min(at) FROM metrics_discarded WHERE run_id = ? AND at > ?"
-    while (at := db.execute(newest, (run_id, at)).fetchone()[0]) is not None:
+    following = "SELECT min(at) FROM metrics_discarded WHERE run_id = ? AND at > ?"
+    while (at := db.execute(following, (run_id, at)).fetchone()[0]) is not None:
         low = db.execute(_EDGE.format("ASC"), (run_id, at, key_id)).fetchone()
         high = db.execute(_EDGE.format("DESC"), (run_id, at, key_id)).fetchone()
         if low is not None:
@@ -214,6 +214,7 @@ def _between(
         return list(inner)
     knots: list[Knot] = [(first[0], first[1])]
     for step, wall in inner:
-        if wall - knots[-1][1] > 2 * _PREVIEW_ERROR_S < last[1] - wall and step > knots[-1][0]:
+        is_apart = min(wall - knots[-1][1], last[1] - wall) > 2 * _PREVIEW_ERROR_S
+        if is_apart and step > knots[-1][0]:
             knots.append((step, wall))
     return [*knots, (last[0], last[1])] if last[0] > first[0] else knots

@@ -144,9 +144,9 @@ def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> 
     why = ""
     try:
         own = local_store(run)
-        if cut := only_in(run, (own, run.own_id)):
+        if cut := only_in(run, own, run.own_id):
             report.problems.append(f"{run.id}: {cut}: kept as recorded")
-        elif run.path.is_dir() and (cut := only_in(run, (report.target, run.id))):
+        elif run.path.is_dir() and (cut := only_in(run, report.target, run.id)):
             return cut
         else:
             report.lines += _rebuild_local(run)

@@ -13,7 +13,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from albor_core.store.index.levels import TOP, Bucket, point, unpack_preview, width
+from albor_core.store.index.levels import TOP, Bucket, point, width
 from albor_core.store.index.zoom import Zoom
 
 KNOTS = 2048  # of a clock: a longer run has stretches between them, whose steps are looked up
@@ -52,7 +52,7 @@ class StepsByTime:
         self._stride = apart if stride is None else stride
         self._created, self._fine = created, fine
         self._begun = sorted(begun)
-        self._stretches: dict[int, tuple[list[float], list[float]]] = {}
+        self._newest: tuple[int, tuple[list[float], list[float]]] | None = None
         self._lost = [(low, self._end_of(first, high)) for first, low, high in lost]
 
     @classmethod
@@ -68,16 +68,11 @@ class StepsByTime:
             return None
         key_id, base, count, first, last = row
         stride = (last - first) / (count - 1) if count > 1 else 1.0
-        preview = db.execute(
-            "SELECT data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = 0",
-            (run_id, key_id),
-        ).fetchone()
-        if preview is not None:
-            inner = [(one.start, one.minimum) for one in unpack_preview(preview[0])]
-            return cls(
-                _between(inner, (first, first_wall), (last, last_wall)), created, stride=stride
-            )
         zoom = Zoom(db, run_id, key_id, max(base, 1))
+        if (preview := zoom.preview()) is not None:
+            inner = [(one.start, one.minimum) for one in preview]
+            knots = _between(inner, (first, first_wall), (last, last_wall))
+            return cls(knots, created, stride=stride)
         buckets = _coarse(zoom, first, last, count)
         return cls(
             [(one.start, one.minimum) for one in buckets],
@@ -107,7 +102,7 @@ class StepsByTime:
         """As `at`, but of a stretch that was taken back the step to which the run went back."""
         wall = self._created + second
         lost = [low for low, high in self._lost if low <= wall < high]
-        return self._place(math.nextafter(min(lost, default=wall), 0) if lost else wall)
+        return self._place(math.nextafter(min(lost), 0) if lost else wall)
 
     def second_at(self, step: float) -> float:
         """When a step was reached, in seconds since the run was made: of those between two that are
@@ -123,13 +118,14 @@ class StepsByTime:
             if steps[0] > self._stride:
                 return steps[0]  # it did not begin at 0, and where is not known
             return self._within((0.0, self._created), 0, wall)
+        low = steps[i], walls[i]
         if self._fine is not None:
             fine_steps, fine_walls = self._stretch(i)
-            if (j := bisect_right(fine_walls, wall) - 1) + 1 < len(fine_steps):
-                low = (steps[i], walls[i]) if j < 0 else (fine_steps[j], fine_walls[j])
-                return self._share(low, (fine_steps[j + 1], fine_walls[j + 1]), wall)
-            return self._within((fine_steps[-1], fine_walls[-1]), i + 1, wall)
-        return self._within((steps[i], walls[i]), i + 1, wall)
+            if j := bisect_right(fine_walls, wall):
+                low = fine_steps[j - 1], fine_walls[j - 1]
+            if j < len(fine_steps):
+                return self._share(low, (fine_steps[j], fine_walls[j]), wall)
+        return self._within(low, i + 1, wall)
 
     def _within(self, low: Knot, above: int, wall: float) -> float:
         if above >= len(self._steps):
@@ -148,9 +144,11 @@ class StepsByTime:
         return step + (end - step) * min(1.0, (wall - since) / (until - since))
 
     def _stretch(self, i: int) -> tuple[list[float], list[float]]:
-        """The points from a knot to the next one."""
-        if (known := self._stretches.get(i)) is not None:
-            return known
+        """The points from a knot to the next one. The newest is kept: who asks goes on in time, and
+        all of a long run would not fit into memory.
+        """
+        if self._newest is not None and self._newest[0] == i:
+            return self._newest[1]
         assert self._fine is not None
         is_last = i + 1 >= len(self._steps)
         points = self._fine(int(self._steps[i]), 2**62 if is_last else int(self._steps[i + 1]))
@@ -160,7 +158,7 @@ class StepsByTime:
         if not is_last:
             steps, walls = steps[:-1], walls[:-1]
         found = (steps, walls) if steps else ([self._steps[i]], [self._walls[i]])
-        self._stretches[i] = found
+        self._newest = i, found
         return found
 
     def _end_of(self, first: int, high: float) -> float:

@@ -28,7 +28,6 @@ from albor_core.store.index.levels import (
     group_points,
     merge,
     point,
-    unpack_preview,
     width,
 )
 from albor_core.store.index.step_clock import StepsByTime
@@ -226,22 +225,15 @@ class Reader(RunList):
         if low > high:
             return _series(key, [], is_raw=True)
         with self._errors():
-            preview = self._preview(number, key_id)
+            zoom = Zoom(self._db, number, key_id, max(base, 1))
+            preview = zoom.preview()
             if preview is not None:
                 inside = [bucket for bucket in preview if low <= bucket.start <= high]
                 if len(inside) > max_points:
                     inside = merge(inside, _steps_per_bucket(low, high, max_points))
                 return _series(key, inside, is_raw=False)
-            zoom = Zoom(self._db, number, key_id, max(base, 1))
             density = count / (last - first + 1)
             return _window(key, zoom, (low, high), last, density, max(max_points, 1))
-
-    def _preview(self, run_id: int, key_id: int) -> list[Bucket] | None:
-        row = self._db.execute(
-            "SELECT data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = 0",
-            (run_id, key_id),
-        ).fetchone()
-        return None if row is None else unpack_preview(row[0])
 
     def points(
         self,
@@ -355,7 +347,7 @@ class Reader(RunList):
             return ()
         key_id, base, count, nonfinite, first, last = rows[0]
         with self._errors():
-            if count <= most or self._preview(number, key_id) is not None:
+            if count <= most or Zoom(self._db, number, key_id, base).preview() is not None:
                 return self.points(run_id, key, limit=most)
             outline = Downsampler(self._db, number, key_id, base, (first, last))
             steps = outline.steps(most, count=count, has_nan=bool(nonfinite))

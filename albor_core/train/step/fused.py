@@ -157,7 +157,7 @@ class GraphedStep:
 
     def _forward(self) -> None:
         now, batch = self._now, self._now.batch
-        score = None if self.head is None else self.head.of(batch)
+        score = None if self.head is None else self.head.bind(batch)
         now.loss = self.model.forward(
             batch.ids, self._upstream, batch.labels, batch.document, score=score
         )

@@ -28,7 +28,7 @@ from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.head import HeadScore, NextTokens, Scored
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.model.standing import StandingMatrix
+from albor_core.model.matrices import PackedMatrix
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.head_loss import CrossEntropy, LogLoss
 from albor_core.train.build import build
@@ -314,7 +314,7 @@ def sees_every_token_first() -> None:
     ids, weight = tokens(), torch.tensor([0.3, 0.3])
     batch, sums = Batch(ids, None, None, {"weight": weight}), []
     model, fused, optimizer = made(TINY)
-    score = Pairs().of(batch)
+    score = Pairs().bind(batch)
     _, (_, wanted) = model(ids, score=score)
     seen = plain(model, ids, score)
     limit, errors = fused_module.LOGITS_BYTES, []
@@ -337,7 +337,7 @@ def sees_every_token_first() -> None:
     say("its figure", all(abs(ratio - 1) < 1e-5 for ratio in sums), sums)
 
 
-class Int8(StandingMatrix):
+class Int8(PackedMatrix):
     """A row's values over its largest."""
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -494,10 +494,15 @@ def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
     """
     model, fused, optimizer = made(TINY)
     place = Placement(torch.device("cpu"), None, "bf16", compiles=False)
-    lots = SimpleNamespace(trained=lambda: dict(model.named_parameters()))
+    trainable = SimpleNamespace(trained=lambda: dict(model.named_parameters()))
     recipe = SimpleNamespace(head=CrossEntropy())
     parts: Any = SimpleNamespace(
-        model=model, decoder=model, lots=lots, optimizer=optimizer, placement=place, recipe=recipe
+        model=model,
+        decoder=model,
+        trainable=trainable,
+        optimizer=optimizer,
+        placement=place,
+        recipe=recipe,
     )
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     clean = compare(parts, fused, Batch(tokens()))

@@ -351,7 +351,9 @@ class Int8(PackedMatrix):
         torch.mul(self.packed, self.scale, out=out)
 
 
-def trains_a_part(name: str, stands: Callable[[str], bool], packed: tuple[str, ...] = ()) -> None:
+def trains_a_part(
+    name: str, is_frozen: Callable[[str], bool], packed: tuple[str, ...] = ()
+) -> None:
     """Gradients of what is trained, and nothing moves but that."""
     model = Llama(TINY)
     init_weights(model, 0)
@@ -360,7 +362,7 @@ def trains_a_part(name: str, stands: Callable[[str], bool], packed: tuple[str, .
             place = layer.self_attn if module in ("q_proj", "k_proj", "v_proj") else layer.mlp
             setattr(place, module, Int8(getattr(place, module).weight.detach()))
     for one, parameter in model.named_parameters():
-        parameter.requires_grad_(not stands(one))
+        parameter.requires_grad_(not is_frozen(one))
     _, (loss, _) = model(tokens(), score=NextTokens(tokens()))
     loss.backward()
     found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}

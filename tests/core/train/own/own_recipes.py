@@ -109,7 +109,7 @@ class Int8(PackedMatrix):
 
 
 class Packed(Norms):
-    """The MLPs stand as int8; the norms have a file of another name."""
+    """The MLPs are packed as int8; the norms have a file of another name."""
 
     weights_file = "norms.safetensors"
 
@@ -121,7 +121,7 @@ class Packed(Norms):
 
 
 class Taught(CausalLM):
-    """Also by another decoder, which stands beside it."""
+    """Also by another decoder, which is frozen."""
 
     columns = ("kl",)
 

@@ -1,4 +1,4 @@
-"""A recipe that trains a part of a model: what is saved, what stands, and who reads it."""
+"""A recipe that trains a part of a model: what is saved, what is frozen, and who reads it."""
 
 import json
 import math
@@ -149,7 +149,7 @@ def test_a_matrix_packed_as_int8_is_read_behind_one_call_and_not_saved(tmp_path,
     assert one == pytest.approx(other, abs=0.05)
 
 
-def test_a_model_that_stands_beside_is_known_by_its_hash_and_in_no_optimizer(tmp_path):
+def test_a_frozen_model_beside_it_is_known_by_its_hash_and_in_no_optimizer(tmp_path):
     changes = {"training__mode": "own_recipes:Taught", "recipe": {"teacher_seed": 7}}
     whole, halves = resumed(tmp_path, **changes)
     assert digest(whole) == digest(halves)

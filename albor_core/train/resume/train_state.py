@@ -108,15 +108,11 @@ def refuse_other_base(parts: Parts, manifest: Mapping[str, Any]) -> None:
             what = "the tensors that are trained are others than those of its checkpoint"
             hint = "put the recipe back, or begin a new run"
             raise ConfigError(f"training.mode: {what}", hint=hint)
-        what, hint = (
-            f"model.path: the weights of {base.folder}",
-            "put them back, or name where they are now: model.path",
-        )
+        what = f"model.path: the weights of {base.folder}"
+        hint = "put them back, or name where they are now: model.path"
         if base.folder is None:
-            what, hint = (
-                "training.seed: the frozen weights that it draws",
-                "put it back, or begin a new run",
-            )
+            what = "training.seed: the frozen weights that it draws"
+            hint = "put it back, or begin a new run"
         what = f"{what} are not those that its checkpoint was trained on"
         raise ConfigError(f"{what}: {base.hash}, not {manifest[FROZEN]}", hint=hint)
     if manifest.get(BESIDE) != now.get(BESIDE):
@@ -286,9 +282,10 @@ def reset_parts(parts: Parts) -> None:
     """What of it belongs to every rank."""
     seed = parts.config.training.seed
     seed_everything(seed)
-    if parts.ranks.is_sharded or parts.trainable.frozen:
-        # where the first weights were drawn: another device draws others
-        is_sharded = parts.ranks.is_sharded
+    is_sharded = parts.ranks.is_sharded
+    if (
+        is_sharded or parts.trainable.frozen
+    ):  # drawn where they were first: other devices draw others
         fresh = parts.recipe.model(torch.device("cpu") if is_sharded else parts.placement.device)
         parts.recipe.first_weights(fresh)
         load_weights(parts.trainable, Trainable(parts.recipe, fresh).saved())

@@ -121,13 +121,6 @@ def keep_places(run: RunDir, config: Config) -> None:
     keep_collector(run, otlp.endpoint, otlp.plain_headers())
 
 
-def renew_sinks(run: RunDir, loaded: LoadedConfig) -> None:
-    """Have a run that goes on tell the sinks of this config: a URL is no part of what is compared
-    with the run's own.
-    """
-    keep_places(run, loaded.config)
-
-
 def resize(run: RunDir, world_size: int) -> None:
     """Have the next attempt of `run` on so many ranks; its steps stay the same.
 

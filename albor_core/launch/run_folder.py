@@ -1,4 +1,4 @@
-"""The run directory of a training run: made, resized, told of other sinks."""
+"""The run directory of a training run: made, resized, its places for alerts and spans kept."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.output import clean, emit, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import corpus_bytes, plan_refused, step_options
-from albor_core.cli.plans.file_plan import own_plan, plans
+from albor_core.cli.plans.file_plan import OwnPlan, plans
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @step_options
 @plans(
     lambda told: [told["corpus"]],
-    estimate=own_plan(lambda told, _: corpus_bytes(told)),
+    estimate=OwnPlan(lambda told, _: corpus_bytes(told)),
 )
 def split(
     corpus: Path,

@@ -12,7 +12,7 @@ import click
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
-from albor_core.cli.plans.file_plan import own_plan, plan_option, plans
+from albor_core.cli.plans.file_plan import OwnPlan, plan_option, plans
 from albor_core.run.errors import AlborError, ConfigError, Problem
 from albor_core.run.values.quantity import counted
 
@@ -40,7 +40,7 @@ def planned_step(
     def targets(told: Mapping[str, Any]) -> list[Path]:
         return [] if told["out"] is None else [told["out"]]
 
-    return plans(sources, targets, own_plan(_scaled))
+    return plans(sources, targets, OwnPlan(_scaled))
 
 
 def _scaled(told: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:

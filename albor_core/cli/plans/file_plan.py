@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial, wraps
-from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -92,35 +91,6 @@ def show_plan(
     return AlborError.exit_code if problems else 0
 
 
-def plans(
-    reads: Paths,
-    writes: Paths = lambda told: [told["out"]],
-    estimate: Callable[[Callable[..., Any], Parameters], Estimate] | None = None,
-) -> Callable[[F], F]:
-    """Give a verb `--plan`; what it `reads` and `writes` follows from its parameters.
-
-    A verb with a parameter `only_plan` has a plan of its own: people get that, and --json an
-    albor.plan/1 with that as `detail`. Any other is rehearsed. Below `json_option`.
-    """
-
-    def decorated(verb: F) -> F:
-        has_own = "only_plan" in signature(verb).parameters
-        asked = estimate or (own_plan() if has_own else rehearsal)
-
-        @wraps(verb)
-        def planned(**told: Any) -> Any:
-            only_plan = told["only_plan"] if has_own else told.pop("only_plan")
-            as_json = told["as_json"]
-            if not only_plan or (has_own and not as_json):
-                return verb(**told)
-            work = partial(asked, verb, told)
-            return show_plan(reads(told), writes(told), work, as_json=as_json, is_whole=has_own)
-
-        return cast("F", planned if has_own else plan_option(planned))
-
-    return decorated
-
-
 def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
     """By all of its work but the writing: the bytes are exact, `detail` is what it would print. For
     verbs that write by `out_file` alone and take seconds.
@@ -131,23 +101,48 @@ def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
     return Estimate(made.bytes, time.perf_counter() - began, detail=made.document)
 
 
-def own_plan(
-    size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: None,
-) -> Callable[[Callable[..., Any], Parameters], Estimate]:
-    """By the document of its own plan; `size` makes the bytes of its parameters and that."""
+@dataclass(frozen=True)
+class OwnPlan:
+    """By the document of a verb that has a plan of its own, in a parameter `only_plan`."""
 
-    def estimate(verb: Callable[..., Any], told: Parameters) -> Estimate:
+    size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: None
+    """Bytes, of its parameters and that document."""
+
+    def __call__(self, verb: Callable[..., Any], told: Parameters) -> Estimate:
         with rehearsed() as made:
             verb(**told)
         found = made.document
-        return Estimate(size(told, found), found.get("seconds"), detail=found)
-
-    return estimate
+        return Estimate(self.size(told, found), found.get("seconds"), detail=found)
 
 
 def no_files(verb: Callable[..., Any], told: Parameters) -> Estimate:
     """Of a verb that only prints."""
     return Estimate(0)
+
+
+def plans(
+    reads: Paths,
+    writes: Paths = lambda told: [told["out"]],
+    estimate: Callable[[Callable[..., Any], Parameters], Estimate] = rehearsal,
+) -> Callable[[F], F]:
+    """Give a verb `--plan`; what it `reads` and `writes` follows from its parameters. Of an
+    `OwnPlan` people get the verb's own lines. Below `json_option`.
+    """
+    has_own = isinstance(estimate, OwnPlan)
+
+    def decorated(verb: F) -> F:
+        @wraps(verb)
+        def planned(**told: Any) -> Any:
+            only_plan = told["only_plan"] if has_own else told.pop("only_plan")
+            as_json = told["as_json"]
+            if not only_plan or (has_own and not as_json):
+                return verb(**told)
+            work = partial(estimate, verb, told)
+            return show_plan(reads(told), writes(told), work, as_json=as_json, is_whole=has_own)
+
+        return cast("F", planned if has_own else plan_option(planned))
+
+    return decorated
 
 
 def model_source(reference: str) -> Path | str:

@@ -107,6 +107,35 @@ def test_what_a_plan_says_is_what_lies_there_afterwards(desk, monkeypatch, line)
     assert size == pytest.approx(found["bytes"], rel=0.2)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data import src -o new.parquet",
+        "data import src -o new",
+        "data quality corpus.parquet -o good.parquet",
+        "data quality corpus.parquet -o good",
+        "data filter corpus.parquet --tokenizer tokenizer.json --min-tokens 900 -o long",
+        "data dedup corpus.parquet -o once.parquet",
+        "data fim corpus.parquet -o holes.parquet",
+        "data split corpus.parquet --by file -o parts",
+        "data mix corpus.parquet:2 -o more.parquet",
+        "data pretokenize corpus.parquet --tokenizer tokenizer.json --seq-len 32 -o packed",
+        "tokenizer apply corpus.parquet --vocab-size 300 -o words.json",
+    ],
+)
+def test_what_a_plan_of_a_data_verb_says_is_what_lies_there_afterwards(room, line):
+    found = planned(room, line)
+    assert found["problems"] == []
+    assert all(Path(path).exists() for path in found["reads"]) and found["reads"]
+    before = {*room.folder.iterdir()}
+    assert room.quick(*line.split()).code == 0
+    made = {str(path) for path in {*room.folder.iterdir()} - before}
+    assert {*found["writes"]} == made
+    files = [path for name in made for path in (Path(name), *Path(name).rglob("*"))]
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    assert found["bytes"] in (None, pytest.approx(size, rel=0.2))
+
+
 def test_a_file_that_may_not_be_replaced_is_a_problem_of_the_plan(desk):
     (desk.folder / "train.yaml").write_text("mine")
     found = planned(desk, "init train.yaml")

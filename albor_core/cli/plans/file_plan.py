@@ -1,8 +1,9 @@
 """`--plan` of a verb that makes files: what it reads, what it writes, what it takes.
 
 `reads` and `writes` follow from the command line and its config alone, so they are whole also where
-inputs are missing: then these are problems, and what depends on them is null. Files of ALBOR_HOME
-(stores, the run list, caches) are not named. Nothing is changed.
+inputs are missing: then these are problems, and what depends on them is null. Only the folders of
+runs that are imported or pulled are named by their inputs, and are `*` without them. Files of
+ALBOR_HOME (stores, the run list, caches) are not named. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Estimate:
     problems: Sequence[Problem] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
     """Of this verb alone."""
+    writes: Sequence[Path] | None = None
+    """What only the inputs tell, in the place of what the command line does."""
 
 
 def show_plan(
@@ -62,8 +65,8 @@ def show_plan(
     """Print the plan and return the exit code, 1 where there are problems. `estimate` is asked
     where every input is there (`is_whole`: always); what it raises is a problem.
     """
-    sources, made = [*dict.fromkeys(map(_absolute, reads))], [*map(_absolute, writes)]
-    absent = [path for path in sources if not os.path.lexists(path)]
+    sources = [*dict.fromkeys(map(_absolute, reads))]
+    absent = [path for path in sources if not (os.path.lexists(path) or _is_remote(path))]
     found, problems = Estimate(), list[dict[str, str]]()
     if is_whole or not absent:
         try:
@@ -77,7 +80,7 @@ def show_plan(
     document = {
         "schema": "albor.plan/1",
         "reads": sources,
-        "writes": made,
+        "writes": [*map(_absolute, writes if found.writes is None else found.writes)],
         "bytes": found.bytes,
         "seconds": found.seconds,
         "money": found.money,
@@ -186,8 +189,13 @@ def _missing(path: str) -> dict[str, str]:
     return _problem(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)
 
 
+def _is_remote(path: str) -> bool:
+    """HOST:DIR; no run has a colon in its name."""
+    return ":" in path and not Path(path).is_absolute()
+
+
 def _absolute(path: str | Path) -> str:
-    """A text is a run that is not known, by the name it was given."""
+    """A text is a run that is not known, or of another host: as it was named."""
     return os.path.normpath(path.absolute()) if isinstance(path, Path) else path
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from albor_core import track
 from albor_core.cli.schema import schema_of
+from albor_core.guard.process.index_process import IndexProcess
 
 # A command line on an empty folder, what it reads and what it writes there.
 VERBS = {
@@ -70,6 +71,22 @@ def test_a_run_without_a_name_gives_its_parent_folder_and_a_star(desk):
     assert desk.quick("init", "train.yaml").code == 0
     found = planned(desk, "train apply train.yaml")
     assert found["writes"] == [str(desk.folder / "runs/*")]
+
+
+@pytest.mark.parametrize("source", ["losses.csv", "runs"])
+def test_a_plan_of_an_import_names_the_runs_that_it_makes(desk, monkeypatch, source):
+    assert planned(desk, f"runs import {source}")["writes"] == [str(desk.home / "runs/*")]
+    (desk.folder / "losses.csv").write_text("run,step,loss\na,1,2.0\na,2,1.0\nb,1,3.0\n")
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+    with monkeypatch.context() as other:
+        other.setenv("ALBOR_HOME", str(desk.folder / "other"))
+        for name in "ab":
+            track.start("x", id=name, dir=desk.folder / "runs", console=False).finish()
+    found = planned(desk, f"runs import {source}")
+    assert found["problems"] == [] and len(found["writes"]) == 2
+    made = desk.quick("runs", "import", source, "--json").document["runs"]
+    assert found["writes"] == [one["path"] for one in made]
+    assert all(Path(path).is_dir() for path in found["writes"])
 
 
 def test_a_run_that_nobody_knows_is_told_as_it_was_named(desk):

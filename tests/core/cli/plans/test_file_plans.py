@@ -153,6 +153,14 @@ def test_what_a_plan_of_a_data_verb_says_is_what_lies_there_afterwards(room, lin
     assert found["bytes"] in (None, pytest.approx(size, rel=0.2))
 
 
+def test_an_export_to_stdout_writes_no_file_and_prints_nothing_but_its_plan(desk, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(desk.home))
+    with track.start("x", id="one", console=False) as run:
+        run.log({"loss": 1.0}, step=1)
+    found = planned(desk, "runs export one")
+    assert (found["writes"], found["bytes"], found["problems"]) == ([], 0, [])
+
+
 def test_a_file_that_may_not_be_replaced_is_a_problem_of_the_plan(desk):
     (desk.folder / "train.yaml").write_text("mine")
     found = planned(desk, "init train.yaml")

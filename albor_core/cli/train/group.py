@@ -334,7 +334,7 @@ def _take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
     InUseError where its class would come from another folder than that, OSError.
     """
     from albor_core.plan.recipes.own import folder_of
-    from albor_core.run.registry import is_launched_here, launched_here, refuse_unlaunched
+    from albor_core.run.registry import is_launched_here, mark_launched_here, refuse_unlaunched
 
     if is_launched_here(run):
         return
@@ -342,7 +342,7 @@ def _take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
     if recorded is not None and recorded != loaded.path.parent.absolute():
         hint = f"read {recorded} first, then give the CONFIG in it"
         refuse_unlaunched(run, "resume", hint)
-    launched_here(run)
+    mark_launched_here(run)
 
 
 def _sound(

@@ -63,11 +63,8 @@ class Chart(ChartCanvas, can_focus=True):
         chart: Chart
         look: Look
 
-    @dataclass
     class NoExtreme(Message):
         """The answer to the key where no point stands out."""
-
-        chart: Chart
 
     _grabbed: tuple[int, Range] | None = None  # the column and window where dragging began
     _extremes: tuple[Extreme, ...] = ()  # of the line as it was at the first key
@@ -92,7 +89,7 @@ class Chart(ChartCanvas, can_focus=True):
             self._extreme = (self._extreme + 1) % len(self._extremes)
             self._stand_on(self._extremes[self._extreme])
         elif trace is not None:
-            self.post_message(self.NoExtreme(self))
+            self.post_message(self.NoExtreme())
 
     def _forget_extremes(self) -> None:
         self._extremes, self._extreme, self._awaits_finer = (), -1, False

@@ -39,6 +39,7 @@ from albor_core.run.rundir import read_json
 SCHEMA = "albor.checkpoint/1"
 TRAINER_SCHEMA = "albor.trainer/1"
 MODEL, OPTIMIZER, TRAINER = "model.safetensors", "optimizer.safetensors", "trainer.json"
+FROZEN, BESIDE = "frozen_hash", "beside_hash"  # keys of a manifest: weights that it does not hold
 RESTORE = "restore one there, or start a new run with `albor train apply`"
 VERIFIED_BY = 8  # threads at most: then reading takes as long
 SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks

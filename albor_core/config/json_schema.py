@@ -14,7 +14,7 @@ from typing import Any, get_args
 from albor_core.config.load import Config, limits
 from albor_core.config.recipes.causal_lm import SHORTEST
 from albor_core.config.recipes.own import CLASS
-from albor_core.config.recipes.registry import entries
+from albor_core.config.recipes.registry import DEFAULT, entries
 from albor_core.config.sections import BIASES_OFF, BIASES_ON, ArchitectureConfig, Section
 from albor_core.run.values.numbers import WRITTEN
 
@@ -30,13 +30,24 @@ _WORDS = {"enum": ["true", "false", "yes", "no", "on", "off"]}  # beside true an
 
 def config_schema() -> dict[str, Any]:
     """The schema, whole."""
-    made = Config.model_json_schema()
-    parts = made["$defs"]
-    sections: set[type[Section]] = {Config, *_sections(Config)}
-    for section in sections:
-        part = made if section is Config else parts[section.__name__]
+    made = _schema_of(Config)
+    whole = _allow_other_names(made["$defs"][ArchitectureConfig.__name__])
+    _ask_by_recipe(made, whole)
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "albor config",
+        "description": made.pop("description"),
+    }
+    return head | made
+
+
+def _schema_of(root: type[Section]) -> dict[str, Any]:
+    """A section and those below it, with bounds and spellings that validators hide."""
+    made = root.model_json_schema()
+    for section in {root, *_sections(root)}:
+        part = made if section is root else made["$defs"][section.__name__]
         del part["title"]
-        part["description"] = _line(part["description"])
+        part["description"] = _line(part.get("description", ""))
         meanings = section.meanings()
         for name, field in section.model_fields.items():
             shape = part["properties"][name]
@@ -47,14 +58,7 @@ def config_schema() -> dict[str, Any]:
                 _allow_nothing(shape)
         if "required" not in part:  # a section may be left empty; one type, so that what is wrong
             part["type"] = ["object", "null"]  # in it is refused where it stands
-    whole = _allow_other_names(parts[ArchitectureConfig.__name__])
-    _ask_by_recipe(made, whole)
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "albor config",
-        "description": made.pop("description"),
-    }
-    return head | made
+    return made
 
 
 def _sections(section: type[Section]) -> Iterator[type[Section]]:
@@ -138,17 +142,25 @@ def _ask_by_recipe(config: dict[str, Any], whole: dict[str, Any]) -> None:
     }
     if typed := {name: one.settings for name, one in entries().items() if one.settings}:
         config["else"]["properties"]["recipe"] = {}
-        config["allOf"] = [*_by_mode(typed)]
+        shapes = {name: _schema_of(section) for name, section in typed.items()}
+        for shape in shapes.values():
+            config["$defs"] |= shape.pop("$defs", {})
+        config["allOf"] = [*_by_mode(shapes)]
 
 
-def _by_mode(typed: dict[str, type[Section]]) -> Iterator[dict[str, Any]]:
+def _by_mode(typed: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What stands in `recipe`, by the recipes that have settings; nothing under the others."""
 
     def asks(names: list[str]) -> dict[str, Any]:
-        mode = {"required": ["mode"], "properties": {"mode": {"enum": names}}}
-        return {"required": ["training"], "properties": {"training": mode}}
+        mode: dict[str, Any] = {"properties": {"mode": {"enum": names}}}
+        if DEFAULT in names:  # which is meant where none is said
+            return {"properties": {"training": mode}}
+        return {
+            "required": ["training"],
+            "properties": {"training": {"required": ["mode"], **mode}},
+        }
 
-    for name, section in typed.items():
-        yield {"if": asks([name]), "then": {"properties": {"recipe": section.model_json_schema()}}}
+    for name, shape in typed.items():
+        yield {"if": asks([name]), "then": {"properties": {"recipe": shape}}}
     untyped = sorted(entries().keys() - typed.keys())
     yield {"if": asks(untyped), "then": {"properties": {"recipe": {"maxProperties": 0}}}}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from albor_core.feed.runs.newest import is_past_end
 from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, WORDS, RunStatus, shown_word
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.run.values.main_metrics import MainMetric
@@ -212,7 +213,7 @@ class RunView:
     @property
     def is_past_end(self) -> bool:
         """Whether it goes on past the steps that it was said to take."""
-        return self.step is not None and bool(self.max_steps) and self.step > (self.max_steps or 0)
+        return is_past_end(self.step, self.max_steps)
 
     @property
     def is_val_older(self) -> bool:

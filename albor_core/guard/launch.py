@@ -22,7 +22,7 @@ from albor_core.run.errors import AlborError, ConfigError, InUseError
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_options import Options, parse_options
 from albor_core.run.liveness import lock_holder
-from albor_core.run.registry import launched_here
+from albor_core.run.registry import mark_launched_here
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.redact import redact
@@ -98,7 +98,7 @@ def write_launch(
         umask=_current_umask() if kind == "guard" else 0o077,
         has_secrets=shown != list(argv),
     )
-    launched_here(run)
+    mark_launched_here(run)
     run.guard.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_json(run.launch, {"schema": SCHEMA, **asdict(launch), "argv": shown})
     return launch

@@ -87,11 +87,7 @@ class Metrics(Frame):
         for said in self._keys:
             key = metric_of(run, said, known)
             if key in ids.timed and self.x != "wall":
-                raise UsageError(
-                    f"cannot put {said!r} along {self.x!r}: {self._id} logged no step, and its"
-                    " machine is seen by time",
-                    hint="x='wall'",
-                )
+                raise _without_steps(f"cannot put {said!r} along {self.x!r}", self._id)
             found[_label(said, self.x)] = key
         return found
 
@@ -110,11 +106,13 @@ def _along(x: str, known: Mapping[str, KeyStat], ids: SeriesIds, run: RunDir) ->
         return (TOKENS,)
     key = metric_of(run, x, known)
     if key in ids.timed:
-        raise UsageError(
-            f"cannot use {x!r} as x: {run.id} logged no step, and its machine is seen by time",
-            hint="x='wall'",
-        )
+        raise _without_steps(f"cannot use {x!r} as x", run.id)
     return (key,)
+
+
+def _without_steps(cannot: str, run_id: str) -> UsageError:
+    what = f"{cannot}: {run_id} logged no step, and its machine is seen by time"
+    return UsageError(what, hint="x='wall'")
 
 
 Place = Callable[[str, int], float | None]

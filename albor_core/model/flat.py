@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from albor_core.model.groups import group_of
-from albor_core.model.standing import StandingMatrix, UnpackedWeight, Weight
+from albor_core.model.matrices import PackedMatrix, UnpackedWeight, Weight
 
 ALIGNED = 128  # elements: a view starts on 256 bytes in bf16
 _JOINED = ("k_proj", "v_proj", "up_proj")  # right behind the one before
@@ -98,8 +98,8 @@ class FlatParameters:
 
     Norm weights and their gradients stay fp32. Matrices that are not trained lie in a segment of
     their own, in `dtype` alone, and have no gradient; a vector that is not trained lies among the
-    others, and no optimizer moves it. A `StandingMatrix` keeps its own form and has no place here:
-    `values` gives any matrix as a forward reads it.
+    others, and no optimizer moves it. A `PackedMatrix` keeps its own form and no segment holds it:
+    `weight` gives any matrix as a forward reads it.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class FlatParameters:
         self.groups = groups or {n: group_of(n, p) for n, p in named if n not in self.frozen}
         matrices, vectors = _parted(named)
         trained = [(name, p) for name, p in matrices if name not in self.frozen]
-        still = [(name, p) for name, p in matrices if name in self.frozen]
+        frozen = [(name, p) for name, p in matrices if name in self.frozen]
         self.matrices = Segment(trained, dtype, device)
-        self.still = Segment(still, dtype, device, is_frozen=True)
+        self.frozen_matrices = Segment(frozen, dtype, device, is_frozen=True)
         self.vectors = Segment(vectors, torch.float32, device)
-        self._still_vectors = [name for name in self.vectors.places if name in self.frozen]
-        self._find_standing(model)
+        self._frozen_vectors = [name for name in self.vectors.places if name in self.frozen]
+        self._find_packed(model)
         self.refresh()
 
     @classmethod
@@ -135,17 +135,17 @@ class FlatParameters:
         device = named[0][1].device
         self.dtype, self.groups = matrices[0][1].dtype, {}
         self.frozen = frozenset(name for name, _ in named)
-        self.still = self.matrices = Segment(matrices, self.dtype, device, is_frozen=True)
+        self.frozen_matrices = self.matrices = Segment(matrices, self.dtype, device, is_frozen=True)
         self.vectors = Segment(vectors, torch.float32, device, is_frozen=True, moves=False)
-        self._find_standing(model)
+        self._find_packed(model)
         return self
 
-    def _find_standing(self, model: nn.Module) -> None:
-        """Matrices that keep themselves, and one scratch for whichever is read."""
-        self._standing = {
+    def _find_packed(self, model: nn.Module) -> None:
+        """Packed matrices, and one scratch for whichever is read."""
+        self._packed = {
             f"{name}.weight": one
             for name, one in model.named_modules()
-            if isinstance(one, StandingMatrix)
+            if isinstance(one, PackedMatrix)
         }
         self._scratch: Tensor | None = None
 
@@ -154,16 +154,16 @@ class FlatParameters:
         them are trained and some are not.
         """
         names = self._between(first, last or first)
-        lots = {name in self.frozen or name in self._standing for name in names}
-        if len(lots) > 1:
+        fates = {name in self.frozen or name in self._packed for name in names}
+        if len(fates) > 1:
             listed = ", ".join(names)
             raise ValueError(f"{listed} are one matrix here: train all of them or none")
-        if any(name in self._standing for name in names):
-            return self._unpacked(names)
+        if any(name in self._packed for name in names):
+            return self._unpacked_weight(names)
         segment = self.segment(names[0])
-        is_still = segment is self.still
+        is_frozen = segment is self.frozen_matrices
         value = segment.view(segment.shadow, first, last)
-        return Weight(value, None if is_still else segment.view(segment.gradient, first, last))
+        return Weight(value, None if is_frozen else segment.view(segment.gradient, first, last))
 
     def _between(self, first: str, last: str) -> list[str]:
         """The names from one to the other in one module."""
@@ -172,21 +172,19 @@ class FlatParameters:
         taken = row[row.index(module[2]) : row.index(end) + 1]
         return [f"{module[0]}.{one}.weight".lstrip(".") for one in taken]
 
-    def _unpacked(self, names: list[str]) -> Weight:
-        """Of matrices that keep themselves: written to the scratch whenever they are read."""
-        parts = [self._standing.get(name) for name in names]
-        if not all(parts):
+    def _unpacked_weight(self, names: list[str]) -> Weight:
+        """Of packed matrices: written to the scratch whenever it is read."""
+        parts = [self._packed[name] for name in names if name in self._packed]
+        if len(parts) < len(names):
             raise ValueError(f"{', '.join(names)} are one matrix here: pack all of them or none")
-        standing = [one for one in parts if one is not None]
-        rows, columns = sum(one.shape[0] for one in standing), standing[0].shape[1]
-        return UnpackedWeight(standing, rows, columns, self)
+        return UnpackedWeight(parts, self)
 
-    def scratch(self, rows: int, columns: int, device: torch.device) -> Tensor:
+    def scratch(self, shape: torch.Size, device: torch.device) -> Tensor:
         """Room for one matrix at a time: what was in there is gone."""
-        size = rows * columns
+        size = shape.numel()
         if self._scratch is None or self._scratch.numel() < size:
             self._scratch = torch.empty(size, dtype=self.dtype, device=device)
-        return self._scratch[:size].view(rows, columns)
+        return self._scratch[:size].view(shape)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -200,7 +198,7 @@ class FlatParameters:
 
     def segment(self, name: str) -> Segment:
         """Where the parameter `name` lies."""
-        segments = (self.vectors, self.still, self.matrices)
+        segments = (self.vectors, self.frozen_matrices, self.matrices)
         return next(one for one in segments if name in one.places)
 
     def gradients(self) -> dict[str, Tensor]:
@@ -212,9 +210,9 @@ class FlatParameters:
             if name not in self.frozen
         }
 
-    def forget_still(self) -> None:
+    def zero_frozen_gradients(self) -> None:
         """No gradient of a vector that is not trained."""
-        for name in self._still_vectors:
+        for name in self._frozen_vectors:
             self.vectors.view(self.vectors.gradient, name).zero_()
 
 
@@ -228,8 +226,7 @@ def misfit(model: nn.Module) -> str:
         row = next((row for row in _ROWS if mine in row), ())
         for other in row:
             beside = named.get(f"{module}.{other}.weight")
-            is_odd = beside is None or (p.requires_grad and not beside.requires_grad)
-            if is_odd and p.ndim > 1:
+            if beside is None or (p.requires_grad and not beside.requires_grad):
                 return f"{name} is trained or kept otherwise than {module}.{other}"
     return ""
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from albor_core.kernels.ops import fp8
 from albor_core.kernels.ops.fp8 import Both
 from albor_core.model.llama import Llama, LlamaConfig, SwiGLU
-from albor_core.model.mlp import Weight
+from albor_core.model.matrices import Weight
 
 HEADROOM = 2.0
 FADING = 0.98  # of the largest value, a micro-batch: gradients shrink over a run

@@ -346,11 +346,11 @@ class FusedLlama:
         each = self.head.shape[0] * (asked.logit_bytes or h.element_size())
         pieces = _pieces(len(h), max(1, LOGITS_BYTES // each))
         dh, beta, seen = torch.empty_like(h), 0.0, None
-        if asked.looks_first:
+        if asked.reads_first:
             for rows in pieces:
                 seen = None  # two pieces of them are a GiB too many
                 seen = self.head(h[rows])
-                asked.look(rows, seen)
+                asked.read(rows, seen)
             pieces.reverse()  # the last is there
         for rows in pieces:
             logits, seen = self.head(h[rows]) if seen is None else seen, None
@@ -400,7 +400,7 @@ class FusedLlama:
             sum_parts(head_sums, self.head_norm_gradients)
         if (gradient := self.embedding.gradient) is not None:
             embedding_backward(ids, dx, gradient, adds=self.head is self.embedding)
-        self.flat.forget_still()
+        self.flat.zero_frozen_gradients()
         self._dh = self._last = None
         yield 0
 

@@ -2,8 +2,8 @@
 
 A score belongs to one micro-batch and knows its labels; the decoder knows neither. The plain model
 calls it with hidden states and the head's matrix. The fused one makes logits piece by piece, of
-which a `HeadPass` writes the gradient over them; a pass that has to see all of them first is shown
-each piece before.
+which a `HeadPass` writes the gradient over them; one that has to see all of them first reads each
+piece before.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Scored = tuple[Tensor, Mapping[str, Tensor]]
 class HeadPass(Protocol):
     """One micro-batch's way through the head, rows of logits (n, V) in half precision or fp32."""
 
-    looks_first: bool
-    """Whether `look` sees every row before the first `write`."""
+    reads_first: bool
+    """Whether `read` sees every row before the first `write`."""
     logit_bytes: int | None
     """That a logit takes with all that is made of it; None: no more than itself."""
 
-    def look(self, rows: slice, logits: Tensor) -> None:
-        """Logits are as they were afterwards."""
+    def read(self, rows: slice, logits: Tensor) -> None:
+        """See logits, which stay."""
 
     def write(self, rows: slice, logits: Tensor) -> None:
         """The gradient of the loss, times the upstream, over them."""
@@ -103,7 +103,7 @@ class NextTokens:
 
 
 class _NextTokenPass:
-    looks_first = False
+    reads_first = False
     logit_bytes: int | None = None
 
     def __init__(self, targets: Tensor, z_loss: float, upstream: Tensor) -> None:
@@ -111,8 +111,8 @@ class _NextTokenPass:
         self._count = (targets != IGNORED).sum()
         self._loss = torch.zeros((), device=targets.device)
 
-    def look(self, rows: slice, logits: Tensor) -> None:
-        """Never asked."""
+    def read(self, rows: slice, logits: Tensor) -> None:
+        raise AssertionError("reads_first is False")
 
     def write(self, rows: slice, logits: Tensor) -> None:
         self._loss += cross_entropy.score(

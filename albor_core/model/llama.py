@@ -28,8 +28,7 @@ from albor_core.config.hf_config import hf_config
 from albor_core.config.shape import ModelShape, RopeScaling
 from albor_core.kernels.ops.rms_norm import rms_norm
 from albor_core.model.head import IGNORED as IGNORED
-from albor_core.model.head import mean_nats
-from albor_core.model.head import shifted as shifted
+from albor_core.model.head import mean_nats, shifted
 
 SCORED_BYTES = 1 << 28  # logits and what is made of them at one time, where nothing is trained
 EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from albor_core.config.choices import FUSED_OPTIMIZERS
 from albor_core.config.load import Config
 from albor_core.config.microbatches import share_of
-from albor_core.config.recipes.entry import Lots
+from albor_core.config.recipes.entry import ParameterCounts
 from albor_core.config.shape import ModelShape
 from albor_core.plan.facts import PlanFacts
 
@@ -154,34 +154,37 @@ def _dotted(capability: tuple[int, int]) -> str:
 
 
 def memory(
-    config: Config, facts: PlanFacts, lots: Lots | None = None, obstacles: tuple[str, ...] = ()
+    config: Config,
+    facts: PlanFacts,
+    counts: ParameterCounts | None = None,
+    obstacles: tuple[str, ...] = (),
 ) -> MemoryEstimate:
     """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `optimizer_bytes`), and what the step
     that will run needs beside them; on a GPU 1 GiB for context and workspaces. Ranks on a CPU share
     its memory. An evaluation scores micro-batches without gradients, logits in pieces: the largest
-    of it and of a step counts. `lots`: what a recipe trains of the model, if not everything; what
-    stands has no gradient and no state, and in the fused step no fp32 master. `obstacles`: of the
-    recipe, to that step.
+    of it and of a step counts. `counts`: what a recipe trains of the model, if not all;
+    what is frozen has no gradient and no state, and in the fused step no fp32 master. `obstacles`:
+    of the recipe, to that step.
     """
-    lots = lots or Lots.of_all(config.model.architecture.shape())
+    counts = counts or ParameterCounts.of_all(config.model.architecture.shape())
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
     if not (*obstacles, *fusion_obstacles(config, facts.device, facts.gpu_capability)):
-        found = _fused(config, lots)
+        found = _fused(config, counts)
     else:
         found = _by_autograd(
-            config, lots, is_compiled=on_gpu and config.training.compile is not False
+            config, counts, is_compiled=on_gpu and config.training.compile is not False
         )
     return replace(
         found,
-        weights=found.weights + lots.beside,
+        weights=found.weights + counts.bytes_beside,
         evaluation=found.evaluation if config.data.has_val else 0,
         overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
         capacity=capacity if capacity is None or on_gpu else capacity // ranks,
     )
 
 
-def _fused(config: Config, lots: Lots) -> MemoryEstimate:
+def _fused(config: Config, counts: ParameterCounts) -> MemoryEstimate:
     """The step of model/fused.py, read off its `Tape`, `_score` and `_backward`; a number is bf16.
 
     Per token and layer 4 D + 2 H E + 2 K E + 2 F: both norms' results and both points of the
@@ -230,17 +233,19 @@ def _fused(config: Config, lots: Lots) -> MemoryEstimate:
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
     in_a_block = 4 * (4 * D + 4 * mixed + 4 * F) + _normed_heads(config, size=4)
     in_fp32 = _over_blocks(config, block=in_a_block, border=4 * D)
-    in_fp32 = compared * (in_fp32 + _eager_head(config)) + 4 * lots.still_matrices
-    beside = 8 * lots.trained + compared * (kept + 6 * D + 8 * V)
-    arrived = 2 * lots.matrices if share.world_size == COPYING_RANKS else 0
-    half_copies = 2 * lots.matrices + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
+    in_fp32 = compared * (in_fp32 + _eager_head(config)) + 4 * counts.frozen_matrices
+    beside = 8 * counts.trained + compared * (kept + 6 * D + 8 * V)
+    arrived = 2 * counts.matrices if share.world_size == COPYING_RANKS else 0
+    half_copies = 2 * counts.matrices + (
+        6 * D * F * L if is_fp8 else 0
+    )  # fp8: both layouts, a byte
     return MemoryEstimate(
         step="fused",
-        weights=4 * (lots.trained + lots.still_vectors) + 2 * lots.still_matrices,
-        gradients=2 * lots.matrices
+        weights=4 * (counts.trained + counts.frozen_vectors) + 2 * counts.frozen_matrices,
+        gradients=2 * counts.matrices
         + 4 * norms
-        + (4 * (lots.matrices + norms) if share.accumulation > 1 else arrived),
-        optimizer=optimizer_bytes(config, lots) + (2 * lots.hidden if _has_muon(config) else 0),
+        + (4 * (counts.matrices + norms) if share.accumulation > 1 else arrived),
+        optimizer=optimizer_bytes(config, counts) + (2 * counts.hidden if _has_muon(config) else 0),
         half_copies=half_copies,
         activations=step,
         start=max(0, in_fp32 - step, beside - step, CHECKED_BYTES - step),
@@ -275,7 +280,7 @@ def _scored(config: Config, *, each: int) -> int:
     return row * min(tokens, max(1, SCORED_BYTES // row))
 
 
-def _by_autograd(config: Config, lots: Lots, *, is_compiled: bool) -> MemoryEstimate:
+def _by_autograd(config: Config, counts: ParameterCounts, *, is_compiled: bool) -> MemoryEstimate:
     """The plain model: fp32 gradients 4 N, under autocast 2 N for half copies of weights.
 
     Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
@@ -298,7 +303,7 @@ def _by_autograd(config: Config, lots: Lots, *, is_compiled: bool) -> MemoryEsti
     size, ranks = 2 if half else 4, share.world_size
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     tokens = share.batch_size * config.data.seq_len
-    parameters, gradients = shape.num_parameters, lots.trained
+    parameters, gradients = shape.num_parameters, counts.trained
     halves, gathered = shape.num_matmul_parameters if half else 0, 0
     if config.training.distributed.is_sharded:
         one_block = (parameters - shape.vocab_size * D) // layers
@@ -322,7 +327,7 @@ def _by_autograd(config: Config, lots: Lots, *, is_compiled: bool) -> MemoryEsti
         weights=4 * parameters + gathered,
         gradients=4 * gradients,
         optimizer=-(
-            -optimizer_bytes(config, lots)
+            -optimizer_bytes(config, counts)
             // (ranks if config.training.distributed.is_sharded else 1)
         ),
         half_copies=2 * halves,
@@ -388,11 +393,11 @@ def _eager_head(config: Config) -> int:
     return each * config.model.architecture.vocab_size
 
 
-def optimizer_bytes(config: Config, lots: Lots) -> int:
+def optimizer_bytes(config: Config, counts: ParameterCounts) -> int:
     """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone (what NorMuon keeps of
     each row is not counted).
     """
-    return 8 * lots.trained - 4 * (lots.hidden if _has_muon(config) else 0)
+    return 8 * counts.trained - 4 * (counts.hidden if _has_muon(config) else 0)
 
 
 def _has_muon(config: Config) -> bool:

@@ -177,18 +177,19 @@ class CausalLM(Recipe):
         return self.head or self.head_loss()
 
     def _scored(self, model: Forward, batch: Batch) -> Scored:
-        _, found = model(batch.ids, None, batch.document, score=self._loss.of(batch))
+        _, found = model(batch.ids, None, batch.document, score=self._loss.bind(batch))
         scored: Scored = found
         return scored
 
     def evaluate(
         self, model: Forward, batch: Batch, rows: int, scored: int
     ) -> Mapping[str, tuple[Tensor, float]]:
-        told = () if batch.document is None else (batch.document,)
-        _, mean = model(batch.ids, batch.targets, *told)
+        _, mean = model(batch.ids, batch.targets, batch.document)
         if not rows:  # of nothing scored, the mean is NaN
             mean = torch.zeros_like(mean)
-        weight = scored / (batch.ids.shape[1] - 1)  # in whole rows, as it was of these alone
+        weight = scored / (
+            batch.ids.shape[1] - 1
+        )  # in rows: exactly `rows` where every token counts
         return {"val/loss": (mean.double() * weight, weight)}
 
     def figures(self, means: Mapping[str, float], rows: Rows) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""How the head's output becomes a loss: what a recipe says of it, once for every way to compute it.
+"""Losses on a decoder's logits, written once for autograd and for the fused step.
 
-A `HeadLoss` is asked with a whole batch, `extra` too. `TokenLoss` is the one to write: a value of
-each position from its logits, and, where the loss is not their mean, what the values of a batch are
-worth together. The plain step differentiates both; the fused step has the values piece by piece,
+A `HeadLoss` sees the whole batch, `extra` too. To write one, extend `TokenLoss`: a value of each
+position from its logits, and, where the loss is not their mean, the loss from all values of a
+batch. The plain step differentiates both; the fused step has the values piece by piece,
 finds from them what flows back to each, and has their gradient written over the logits.
 """
 
@@ -30,8 +30,8 @@ class HeadLoss(ABC):
     """Names of the means that it gives beside the loss, logged as train/NAME."""
 
     @abstractmethod
-    def of(self, batch: Batch) -> HeadScore:
-        """Bound to a micro-batch."""
+    def bind(self, batch: Batch) -> HeadScore:
+        """What scores this micro-batch."""
 
     def count(self, batch: Batch) -> Tensor:
         """What its mean is over, int64 (): as many as the source counts in those rows."""
@@ -39,17 +39,17 @@ class HeadLoss(ABC):
 
 
 class CrossEntropy(HeadLoss):
-    """Of the next token, and z_loss (`training.stability.z_loss`)."""
+    """That of the next token, and z_loss (`training.stability.z_loss`)."""
 
     def __init__(self, z_loss: float = 0.0) -> None:
         self.z_loss = z_loss
 
-    def of(self, batch: Batch) -> HeadScore:
+    def bind(self, batch: Batch) -> HeadScore:
         return NextTokens(batch.targets, self.z_loss)
 
 
 class TokenLoss(HeadLoss):
-    """Values of positions first, then the loss."""
+    """A loss made of a value, or several, of each position."""
 
     @abstractmethod
     def values(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
@@ -74,16 +74,16 @@ class TokenLoss(HeadLoss):
         logits.copy_(gradient)
         return values.detach()
 
-    def look(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
+    def read(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
         """The values alone; logits stay."""
         return self.values(logits.float(), batch, rows)
 
     @property
     def logit_bytes(self) -> int | None:
-        """Bytes of a logit with all that `write` and `look` make of it; None: itself alone."""
+        """Bytes of a logit with all that `write` and `read` make of it; None: itself alone."""
         return WIDE_BYTES
 
-    def of(self, batch: Batch) -> HeadScore:
+    def bind(self, batch: Batch) -> HeadScore:
         return _TokenScore(self, batch)
 
 
@@ -100,9 +100,9 @@ class LogLoss(TokenLoss):
             return super().write(logits, batch, rows, upstream)
         return cross_entropy.nats(logits, shifted(batch.targets)[rows], upstream.contiguous())
 
-    def look(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
+    def read(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
         if not use_triton("cross_entropy", logits):
-            return super().look(logits, batch, rows)
+            return super().read(logits, batch, rows)
         return cross_entropy.nats(logits, shifted(batch.targets)[rows])
 
     @property
@@ -129,20 +129,20 @@ class _TokenPass:
 
     def __init__(self, loss: TokenLoss, batch: Batch, upstream: Tensor) -> None:
         self._loss, self._batch, self._upstream = loss, batch, upstream
-        self.looks_first = type(loss).total is not TokenLoss.total
+        self.reads_first = type(loss).total is not TokenLoss.total
         self.logit_bytes = loss.logit_bytes
         self._values: Tensor | None = None
         self._back: Tensor | None = None
         self._scored: Scored | None = None
 
-    def look(self, rows: slice, logits: Tensor) -> None:
-        self._keep(rows, self._loss.look(logits, self._batch, rows))
+    def read(self, rows: slice, logits: Tensor) -> None:
+        self._keep(rows, self._loss.read(logits, self._batch, rows))
 
     def write(self, rows: slice, logits: Tensor) -> None:
         if self._back is None:
             self._back = self._turn(logits)
         values = self._loss.write(logits, self._batch, rows, self._back[rows])
-        if not self.looks_first:
+        if not self.reads_first:
             self._keep(rows, values)
 
     def done(self) -> Scored:
@@ -159,7 +159,7 @@ class _TokenPass:
 
     def _turn(self, like: Tensor) -> Tensor:
         """What flows back to each value."""
-        if not self.looks_first:
+        if not self.reads_first:
             share = self._upstream / self._loss.count(self._batch).clamp_min(1)
             return share.expand(self._batch.ids.numel())
         assert self._values is not None

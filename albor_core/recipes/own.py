@@ -55,7 +55,7 @@ def load_recipe(config: Config, folder: Path | None) -> Recipe:
     if missing := sorted(found.__abstractmethods__):
         refuse(f"{mode} has no {', no '.join(missing)}")
     made = found(config)
-    vars(made).update(compiles=False)  # a compiler takes minutes, and knows what it likes
+    vars(made).update(compiles=False)  # minutes, for code that may not compile
     return made
 
 
@@ -176,8 +176,6 @@ def check_model(recipe: Recipe, model: Any) -> None:
     name = f"{recipe.config.training.mode}.model()"
     if not isinstance(model, nn.Module):
         refuse(f"{name} is not a torch.nn.Module")
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        refuse(f"{name} has nothing to train")
     for key, value in model.state_dict().items():
         if not recipe.trains(key):
             continue

@@ -64,9 +64,9 @@ class PrepareRoom:
     """Whether the model has the weights of step 0."""
     rank: int = 0
     world_size: int = 1
-    tell: Callable[[float], None] = lambda share: None
-    """To be told what share is done: it says that this goes on, and a run that is silent longer
-    than guard.start_limit_s is taken for hung."""
+    report: Callable[[float], None] = lambda share: None
+    """Called with the share that is done, 0 to 1: a run that is silent longer than
+    guard.start_limit_s is taken for hung."""
 
     def mine(self, items: int) -> range:
         """Those of so many that this rank computes."""
@@ -115,18 +115,18 @@ class Recipe(ABC):
         """On `device`, the weights whatever they are."""
 
     def trains(self, name: str) -> bool:
-        """Whether a tensor of the state dict is trained and saved. What is not stands as the first
-        weights have it, in every attempt; a checkpoint knows it by hash.
+        """Whether a tensor of the state dict is trained and saved. The others are frozen: as the
+        first weights have them, in every attempt; a checkpoint knows them by hash.
         """
         return True
 
-    def settle(self, model: nn.Module) -> None:  # noqa: B027  most have nothing to do
-        """What stands may take a form of its own now, as a `StandingMatrix`: the first weights are
-        there. In place; what is trained is not touched.
+    def pack(self, model: nn.Module) -> None:  # noqa: B027  most have nothing to do
+        """Put a `PackedMatrix` in the place of each frozen linear map that is to be one, in place:
+        the first weights are there. What is trained stays.
         """
 
     def beside(self, device: torch.device) -> Mapping[str, nn.Module]:
-        """Whole models that stand beside it, by name (a teacher, a reference), with their weights:
+        """Frozen models beside it, by name (a teacher, a reference), with their weights:
         from here on they are in `others`. No optimizer sees them, a checkpoint knows their hash.
         """
         return {}
@@ -136,6 +136,10 @@ class Recipe(ABC):
         Where the run begins the weights are those of step 0; later ones are not there yet, and what
         is needed lies in the room. It goes on where a kill left it, from whole files alone.
         """
+
+    @property
+    def prepares(self) -> bool:
+        return type(self).prepare is not Recipe.prepare
 
     def group(self, name: str, tensor: Tensor) -> str:
         """The optimizer's group of a trained tensor: vectors, which do not decay; embedding and

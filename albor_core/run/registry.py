@@ -125,13 +125,13 @@ def is_launched_here(run: RunDir) -> bool:
     remembers does.
     """
     about = read_json(run.run_json) or {}
-    place = _place(pointer_of(run.id))
-    known = run if place is not None and _is_same(place, run.path) else known_as(run, about)
+    known = known_as(run, about)
     if known is None:
         return False
-    mark = read_json(begun_mark(known.id))
-    if not begun_mark(known.id).parent.is_dir() and place is not None:  # of a version before marks
-        mark = read_json(pointer_of(known.id))
+    file = begun_mark(known.id)
+    if not file.parent.is_dir():  # of a version before marks
+        file = pointer_of(known.id)
+    mark = read_json(file)
     return mark is not None and finite(mark, "created") == finite(about, "created")
 
 
@@ -140,7 +140,7 @@ def is_begun_here(run: RunDir) -> bool:
     return run.metadata().get("host") == os.uname().nodename and is_launched_here(run)
 
 
-def launched_here(run: RunDir) -> None:
+def mark_launched_here(run: RunDir) -> None:
     """Have this home remember that its user launches the run by words of their own: a command line,
     a config. Of two copies of a run the home knows that one from then on. Raises OSError.
     """

@@ -477,12 +477,12 @@ def placed(
     that the home has another place. `created`: by which its folder is told from another run's.
 
     `is_ours`: it is this home that recorded it, so that a folder within another one is what this
-    was copied from. A path that somebody gave, or that another home has, is followed there.
+    was copied from. A path that a user gave, or that another home has, is followed there.
     """
     folder = _place_now(Path(path), created)
-    if is_ours and folder == Path(path) and not is_lent(run_id, folder):
-        other = other_home(folder, run_id)
-        folder = folder if other is None else albor_home() / folder.relative_to(other)
+    other = other_home(folder, run_id) if is_ours and folder == Path(path) else None
+    if other is not None and not is_lent(run_id, folder):
+        folder = albor_home() / folder.relative_to(other)
     return RunDir(folder, "" if folder.name == run_id else run_id)
 
 

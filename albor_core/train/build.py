@@ -31,7 +31,7 @@ from albor_core.model.llama import Llama
 from albor_core.plan.memory import fusion_obstacles
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.own import check_model, check_objective, sources_of
-from albor_core.recipes.recipe import Forward, PrepareRoom, Recipe, Rows, Source
+from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.recipes.registry import recipe_of
 from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError
@@ -47,8 +47,6 @@ from albor_core.train.optim.schedules import Schedule
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement, place
 from albor_core.train.ranks.sharding import reshard, shard
-
-PREPARED = "prepared"  # folder of a run
 
 
 class BatchWeight(NamedTuple):
@@ -85,7 +83,7 @@ class Parts:
     source: Source
     val: Source | None
     order: Order
-    lots: Trainable
+    trainable: Trainable
     """Of the model."""
     forward: Forward
     """The model, compiled where that pays and the fused step is not a candidate."""
@@ -105,7 +103,7 @@ class Parts:
 
     @property
     def model(self) -> nn.Module:
-        return self.lots.model
+        return self.trainable.model
 
     @property
     def decoder(self) -> Llama | None:
@@ -224,16 +222,18 @@ def build(
     seed_everything(training.seed)
     if not recipe.compiles:
         placement = replace(placement, compiles=False)
-    lots = _model(recipe, placement, begins=begins)
+    trainable = _model(recipe, placement, begins=begins)
     dispatch.remember(KeptChoices(albor_home() / "cache" / "kernels", reads=not begins))
-    refuse_absent_rates(config.optimizer, lots)
+    refuse_absent_rates(config.optimizer, trainable)
     mark("model")
-    obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement, lots))
+    obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement, trainable))
     mark("kernels")
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
-    optimizer = plain_optimizer(config, lots) if obstacle else flat_optimizer(config, lots)
-    model = lots.model
+    optimizer = (
+        plain_optimizer(config, trainable) if obstacle else flat_optimizer(config, trainable)
+    )
+    model = trainable.model
     parts = Parts(
         config,
         placement,
@@ -241,7 +241,7 @@ def build(
         source,
         val,
         order,
-        lots,
+        trainable,
         compiled(model, placement) if obstacle else model,
         optimizer,
         _scales(recipe.decoder(model), placement),
@@ -252,8 +252,8 @@ def build(
         clock,
         obstacle,
     )
-    if not _prepares(recipe):
-        _try_objective(parts)
+    if not recipe.prepares:  # else it may need what is prepared
+        try_objective(parts)
     mark("model")
     return parts
 
@@ -272,46 +272,46 @@ def fp8_refused(reason: str) -> ConfigError:
     )
 
 
-def refuse_absent_rates(wanted: OptimizerConfig, lots: Trainable) -> None:
+def refuse_absent_rates(wanted: OptimizerConfig, trainable: Trainable) -> None:
     """Refuse a rate for what the model has not, or does not train. Raises ConfigError."""
-    kinds = {kind_of(group, wanted.own_lr) for group in lots.groups().values()}
+    kinds = {kind_of(group, wanted.own_lr) for group in trainable.groups().values()}
     for kind in wanted.own_lr:
         if kind not in kinds:
             what = f"optimizer.{kind}_lr: the model has no {kind} that is trained"
             raise ConfigError(what, hint="leave it out")
-    if wanted.name == "muon" and "hidden" not in lots.groups().values():
+    if wanted.name == "muon" and "hidden" not in trainable.groups().values():
         what = "optimizer.name: muon moves matrices, and the model has none to train"
         raise ConfigError(what, hint="use adamw")
 
 
-def plain_optimizer(config: Config, lots: Trainable) -> Optimizer:
+def plain_optimizer(config: Config, trainable: Trainable) -> Optimizer:
     """What optimizer.name says, over the trained parameters as they are."""
-    entry, groups = OPTIMIZERS[config.optimizer.name], lots.groups()
-    on_gpu = next(iter(lots.trained().values())).is_cuda
+    entry, groups = OPTIMIZERS[config.optimizer.name], trainable.groups()
+    on_gpu = next(iter(trainable.trained().values())).is_cuda
     settings = entry.settings(config.optimizer)
-    return entry.plain(lots.model, **settings, fused=on_gpu, groups=groups)
+    return entry.plain(trainable.model, **settings, fused=on_gpu, groups=groups)
 
 
-def flat_optimizer(config: Config, lots: Trainable) -> FlatAdamW:
+def flat_optimizer(config: Config, trainable: Trainable) -> FlatAdamW:
     """Moves the parameters into flat buffers, with bf16 shadows."""
     entry, accumulates = OPTIMIZERS[config.optimizer.name], config.share().accumulation > 1
     assert entry.flat is not None, "an obstacle to fusion"
-    flat = FlatParameters(lots.model, torch.bfloat16, lots.groups())
+    flat = FlatParameters(trainable.model, torch.bfloat16, trainable.groups())
     return entry.flat(flat, **entry.settings(config.optimizer), accumulates=accumulates)
 
 
-def obstacle_to_fusion(recipe: Recipe, placement: Placement, lots: Trainable | None = None) -> str:
+def obstacle_to_fusion(recipe: Recipe, placement: Placement, trainable: Trainable) -> str:
     """Why the step of written-out kernels is no candidate here, or "". On a GPU it checks each of
     its kernels against fp64 first: seconds.
     """
     config, is_fp8 = recipe.config, placement.precision == "fp8"
-    if recipe.head is None or (lots is not None and recipe.decoder(lots.model) is None):
+    if recipe.head is None or recipe.decoder(trainable.model) is None:
         return f"{config.training.mode} has no form of it"
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]
-    if lots is not None and (found := misfit(lots.model) or _odd_groups(lots)):
+    if found := misfit(trainable.model) or _odd_groups(trainable):
         return found
-    if lots is not None and is_fp8 and lots.frozen:
+    if is_fp8 and trainable.frozen:
         return "fp8 trains every matrix"
     update = OPTIMIZERS[config.optimizer.name].kernels
     normed = QK_NORM_OPS if config.model.architecture.shape().qk_norm else ()
@@ -321,10 +321,10 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement, lots: Trainable | N
     return _mask_obstacle(config, placement)
 
 
-def _odd_groups(lots: Trainable) -> str:
+def _odd_groups(trainable: Trainable) -> str:
     """What lies between the matrices that Muon moves and is in another group, if anything."""
-    trained = lots.trained()
-    groups = [(name, g) for name, g in lots.groups().items() if trained[name].ndim > 1]
+    trained = trainable.trained()
+    groups = [(name, g) for name, g in trainable.groups().items() if trained[name].ndim > 1]
     hidden = [at for at, (_, group) in enumerate(groups) if group == "hidden"]
     between = groups[hidden[0] : hidden[-1]] if hidden else []
     odd = next((name for name, group in between if group != "hidden"), None)
@@ -384,12 +384,12 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> Trainable:
     model = recipe.model(here)
     if is_own:
         check_model(recipe, model)
-    lots = Trainable(recipe, model)
-    if begins or lots.frozen:  # of what stands, no checkpoint has anything
+    trainable = Trainable(recipe, model)
+    if begins or trainable.frozen:  # no checkpoint holds what is frozen
         recipe.first_weights(model)
     elif is_own:
         recipe.random_weights(model)  # its objective is tried before a checkpoint replaces them
-    lots.settle(placement.device)
+    trainable.freeze(placement.device)
     if ranks.is_sharded:
         shard(
             model,
@@ -399,30 +399,10 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> Trainable:
             half=placement.half,
             compiles=placement.compiles,
         )
-    return lots
+    return trainable
 
 
-def prepare(
-    parts: Parts, run: Path, *, begins: bool, tell: Callable[[float], None] = lambda share: None
-) -> None:
-    """Have the recipe compute what it needs before step 1; every rank, in every attempt."""
-    if not _prepares(parts.recipe):
-        return
-    folder, ranks = run / PREPARED, parts.ranks
-    folder.mkdir(exist_ok=True)
-    room = PrepareRoom(folder, begins, ranks.rank, ranks.world_size, tell)
-    with parts.placement.autocast():
-        parts.recipe.prepare(parts.model, room)
-    reshard(parts.model)
-    ranks.agree(0)  # none goes on before all are through
-    _try_objective(parts)
-
-
-def _prepares(recipe: Recipe) -> bool:
-    return type(recipe).prepare is not Recipe.prepare
-
-
-def _try_objective(parts: Parts) -> None:
+def try_objective(parts: Parts) -> None:
     """That of a class of the user's own. Raises ConfigError."""
     if own_class(parts.config.training.mode) is None:
         return

@@ -38,7 +38,6 @@ from albor_core.config.load import Config
 from albor_core.kernels import dispatch
 from albor_core.plan.recipes.own import folder_of
 from albor_core.profile.workload import workload_of
-from albor_core.recipes.recipe import Recipe
 from albor_core.run.errors import AlborError
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word
 from albor_core.run.headlines import EFFICIENCY_KEY
@@ -47,7 +46,7 @@ from albor_core.run.state import StateWriter
 from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import device_peaks, peak_flops
 from albor_core.train.alert_actions import RESPONSES, go_on
-from albor_core.train.build import Parts, build, chosen_kernels, prepare, rejected_kernels
+from albor_core.train.build import Parts, build, chosen_kernels, rejected_kernels
 from albor_core.train.evaluate import Sampler, batches_of, scoring, validation
 from albor_core.train.expectations import health_facts
 from albor_core.train.observe.alert_monitor import AlertMonitor
@@ -55,6 +54,7 @@ from albor_core.train.observe.figures import Interval, flops_utilisation
 from albor_core.train.observe.reporter import HEARTBEAT_S, Reporter
 from albor_core.train.observe.run_queue import RunQueue
 from albor_core.train.observe.sampler import TelemetrySampler
+from albor_core.train.preparation import prepare
 from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import Faults
 from albor_core.train.process.signals import SignalRequests
@@ -123,7 +123,7 @@ class Training:
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
         saved = list_checkpoints(life.run.checkpoints)
         parts = build(config, begins=not saved, folder=folder_of(life.run), mark=mark)
-        kept = parts.recipe.companions(saved[0] if saved else None) | parts.lots.companions()
+        kept = parts.recipe.companions(saved[0] if saved else None) | parts.trainable.companions()
         self.companions, self.copies = kept, HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=parts.clock.planned)
         self.cord = AlertMonitor(
@@ -163,7 +163,7 @@ class Training:
         self.end: Outcome | None = None
         self._peak = self._peak_flops(parts)
         mark("reports")
-        self._prepare(begins=not saved)
+        prepare(parts, life.run.path, begins=not saved, reporter=self.reporter)
         source = begin(self.course, life, allow_config_change=allow_config_change)
         mark("checkpoint")
         self.stepper: Stepper
@@ -206,18 +206,6 @@ class Training:
         )
 
     # -- begin ---------------------------------------------------------------------------------
-
-    def _prepare(self, *, begins: bool) -> None:
-        """Before step 1, what the recipe needs then; visibly at work."""
-        reporter = self.reporter
-        if type(self.course.parts.recipe).prepare is not Recipe.prepare:
-            reporter.phase("preparing", limit_s=self.config.guard.start_limit_s)
-
-        def tell(share: float) -> None:
-            reporter.state.fields["progress_percent"] = round(100 * share, 2)
-            reporter.beat()
-
-        prepare(self.course.parts, self.life.run.path, begins=begins, tell=tell)
 
     def _sampler(self, parts: Parts) -> Sampler | None:
         prompts, tokenizer = self.config.training.sample_prompts, self.config.data.tokenizer
@@ -797,7 +785,7 @@ class Training:
         if self.ranks.is_alone or self.ranks.is_sharded:
             return
         self.ranks.send_order(Word.COMPARE)
-        if not self.ranks.agree(fingerprint(self.parts.lots)):
+        if not self.ranks.agree(fingerprint(self.parts.trainable)):
             raise AlborError(
                 f"the weights of the {self.ranks.world_size} ranks differ at step {self.step}",
                 hint="albor gpu and albor kernels check: one of the devices may be faulty",

@@ -15,8 +15,9 @@ from albor_core.config.load import Config
 from albor_core.plan.recipes.own import folder_of
 from albor_core.recipes.recipe import Rows
 from albor_core.run.checkpoints import name_of
-from albor_core.train.build import build, prepare
+from albor_core.train.build import build
 from albor_core.train.evaluate import batches_of, sample_with, scoring, validate_with
+from albor_core.train.preparation import prepare
 from albor_core.train.process.attempt import Attempt
 from albor_core.train.process.faults import Faults
 from albor_core.train.ranks.group import RankOrder, Word
@@ -83,10 +84,10 @@ class RankLoop:
                 assert parts.decoder is not None
                 sample_with(parts.decoder, parts.placement, (order.step, order.at))
             case Word.GATHER:
-                _gather(parts.lots.saved())
+                _gather(parts.trainable.saved())
                 _gather(parts.optimizer.tensors())
             case Word.COMPARE:
-                parts.ranks.agree(fingerprint(parts.lots))
+                parts.ranks.agree(fingerprint(parts.trainable))
 
 
 def _gather(tensors: Mapping[str, Tensor]) -> None:

@@ -33,6 +33,7 @@ from albor_core.andon.health.pace import SLOW, SpeedWatch, ZeroWatch
 from albor_core.andon.health.plateau import LEAST, PlateauWatch
 from albor_core.andon.health.schedule import LR_KEY, ScheduleWatch
 from albor_core.run.values.directions import is_reward, is_speed, is_whole_loss
+from albor_core.run.values.metrics import MAX_NAMES
 
 LOSS_KEY, TOKENS_KEY, DRIFT_KEY = "train/loss", "train/tokens", "data/token_psi"
 SPEED_KEY = "perf/tokens_per_s"
@@ -68,6 +69,7 @@ class HealthWatch:
         self._zeros: dict[str, ZeroWatch] = {}
         self._speeds: dict[str, SpeedWatch] = {}
         self._has_rewards = False
+        self._names: set[str] = set()  # judged by what they say, MAX_NAMES of them
         self._psi: float | None = None
         self._open: dict[str, Alert] = {}
         self._step, self._wall = 0, math.nan
@@ -90,8 +92,8 @@ class HealthWatch:
                 said += self._settle("expected-loss", self._loss_is_above())
             if self._plateau.take(step, loss) is not None:
                 said += self._settle("plateau", self._loss_is_flat())
-        if speeds := {key: value for key, value in values.items() if is_speed(key)}:
-            said += self._settle("slower", self._is_slow(speeds))
+        if rates := {key: values[key] for key in self._speeds if key in values}:
+            said += self._settle("slower", self._is_slow(rates))
         if (rate := values.get(LR_KEY)) is not None:
             self._schedule.take(self._planned_step(step, values), rate)
             said += self._settle("lr-schedule", self._rate_is_off())
@@ -114,14 +116,24 @@ class HealthWatch:
             said += self._settle_all(("vanishing-", "exploding-"), found, "gradients")
         return tuple(said)
 
+    def _judge_names(self, values: Mapping[str, float]) -> None:
+        """Which losses and speeds are watched, of names that were not logged before."""
+        new = [key for key in values if key not in self._names]
+        for key in new[: MAX_NAMES - len(self._names)]:
+            self._names.add(key)
+            self._has_rewards = self._has_rewards or is_reward(key)
+            if is_whole_loss(key) and len(self._zeros) < _MOST:
+                self._zeros.setdefault(key, ZeroWatch())
+            if is_speed(key) and len(self._speeds) < _MOST:
+                self._speeds[key] = SpeedWatch()
+
     def take_zeros(self, step: int, values: Mapping[str, float]) -> Iterator[Alert]:
         """As `take_step`, of losses that are exactly 0 alone."""
         self._step = step
-        self._has_rewards = self._has_rewards or any(map(is_reward, values))
-        for key in filter(is_whole_loss, values):
-            if key not in self._zeros and len(self._zeros) >= _MOST:
+        self._judge_names(values)
+        for key, zero in self._zeros.items():
+            if key not in values:
                 continue
-            zero = self._zeros.setdefault(key, ZeroWatch())
             is_long = zero.take(values[key]) and not self._has_rewards
             yield from self._settle(_zero_rule(key), _of_zero(key, zero) if is_long else None)
 
@@ -177,8 +189,7 @@ class HealthWatch:
 
     def _is_slow(self, rates: Mapping[str, float]) -> _Found | None:
         for key, rate in rates.items():
-            if key in self._speeds or len(self._speeds) < _MOST:
-                self._speeds.setdefault(key, SpeedWatch()).take(rate)
+            self._speeds[key].take(rate)
         for key, speed in self._speeds.items():
             if speed.is_slow:
                 unit = "tokens/s" if key == SPEED_KEY else key
@@ -314,6 +325,7 @@ class HealthWatch:
             "expected": self._expected.to_json(),
             "plateau": self._plateau.to_json(),
             "norms": self._norms.to_json(),
+            "has_rewards": self._has_rewards,
             "zeros": {key: [one.count, one.zeros] for key, one in self._zeros.items()},
             "open": [alert.to_json() for alert in self.open],
         }
@@ -329,6 +341,7 @@ class HealthWatch:
         ):
             if saved.get(name):
                 part.load(saved[name])
+        self._has_rewards = bool(saved.get("has_rewards"))
         for key, counts in (saved.get("zeros") or {}).items():
             self._zeros[key] = ZeroWatch(*map(int, counts))
         self._open = {str(one["rule"]): alert_from(one) for one in saved.get("open") or ()}

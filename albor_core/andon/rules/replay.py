@@ -12,15 +12,10 @@ Row = tuple[int, Mapping[str, float]] | tuple[int, Mapping[str, float], float]
 
 
 def replay(rules: Sequence[Rule], history: Iterable[Row]) -> tuple[Alert, ...]:
-    """What fired over a history of (step, values) or (step, values, wall): a dry run."""
-    return tuple(a for a in replay_all(rules, history) if a.state == "fired")
-
-
-def replay_all(
-    rules: Sequence[Rule], history: Iterable[Row], *, attempt: int = 1
-) -> tuple[Alert, ...]:
-    """`replay` with what ended, too."""
-    engine = RuleEngine(rules, attempt=attempt)
+    """What fired and what ended over a history of (step, values) or (step, values, wall): a dry
+    run.
+    """
+    engine = RuleEngine(rules)
     found: list[Alert] = []
     for step, values, *wall in history:
         found += engine.take_step(step, values, wall[0] if wall else float(step))
@@ -28,8 +23,8 @@ def replay_all(
 
 
 def replay_clock(
-    rules: Sequence[Rule], history: Iterable[tuple[float, Mapping[str, float]]], *, attempt: int = 1
+    rules: Sequence[Rule], history: Iterable[tuple[float, Mapping[str, float]]]
 ) -> tuple[Alert, ...]:
     """What rules on clock and machine would have said of a history of (wall, figures)."""
-    engine = RuleEngine(rules, attempt=attempt)
+    engine = RuleEngine(rules)
     return tuple(alert for wall, figures in history for alert in engine.take_clock(wall, figures))

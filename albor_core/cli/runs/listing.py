@@ -308,9 +308,9 @@ def _extra(wanted: Sequence[str]) -> list[ListColumn]:
 
 def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
     """Raises UsageError where a column names what no run of a store with runs has."""
-    from albor_core.store.query.listing import SAID
+    from albor_core.store.query.listing import TEXT_COLUMNS
 
-    asked = (one for one in columns if one.stat or one.name not in SAID)
+    asked = (one for one in columns if one.stat or one.name not in TEXT_COLUMNS)
     unknown = next((column.name for column in asked if not reader.is_known(*column)), None)
     if unknown is None or reader.is_empty():
         return
@@ -320,7 +320,7 @@ def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
     if run := logged_without_room(reader.crowded(), unknown):
         what, hint = without_room(run, unknown)
         raise UsageError(f"cannot show column {unknown!r}: {what}", hint=hint)
-    close = nearest(unknown, {*reader.measured(), *FIELDS, *SAID})
+    close = nearest(unknown, {*reader.measured(), *FIELDS, *TEXT_COLUMNS})
     raise UsageError(
         f"cannot show column {unknown!r}: no run has such a metric or param{close}",
         hint="albor runs show RUN has the metrics and params of a run",

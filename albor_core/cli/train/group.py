@@ -317,7 +317,7 @@ def _prepare(
     `take_over` raise.
     """
     from albor_core.cli.train.launched import take_over
-    from albor_core.launch.run_folder import new_run, renew_sinks
+    from albor_core.launch.run_folder import keep_places, new_run
 
     if run is not None:
         _take_from_elsewhere(run, loaded)
@@ -325,7 +325,7 @@ def _prepare(
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
     if run is None:
         return new_run(loaded, made, name=name)
-    renew_sinks(run, loaded)
+    keep_places(run, loaded.config)
     return run
 
 
@@ -334,7 +334,7 @@ def _take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
     InUseError where its class would come from another folder than that, OSError.
     """
     from albor_core.plan.recipes.own import folder_of
-    from albor_core.run.registry import is_launched_here, launched_here, refuse_unlaunched
+    from albor_core.run.registry import is_launched_here, mark_launched_here, refuse_unlaunched
 
     if is_launched_here(run):
         return
@@ -342,7 +342,7 @@ def _take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
     if recorded is not None and recorded != loaded.path.parent.absolute():
         hint = f"read {recorded} first, then give the CONFIG in it"
         refuse_unlaunched(run, "resume", hint)
-    launched_here(run)
+    mark_launched_here(run)
 
 
 def _sound(

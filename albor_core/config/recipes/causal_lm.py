@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from albor_core.config.recipes.entry import SOME_READ, Lots, Numbers, RecipeEntry
+from albor_core.config.recipes.entry import SOME_READ, Numbers, ParameterCounts, RecipeEntry
 from albor_core.run.errors import Problem
 
 if TYPE_CHECKING:
@@ -54,14 +54,13 @@ def numbers(config: Config) -> Numbers:
         f"{shape.num_attention_heads}A, {shape.num_key_value_heads}KV)"
         f"{window}{pattern and f' in {pattern}'}",
         shape=shape,
-        lots=Lots.of_all(shape),
+        counts=ParameterCounts.of_all(shape),
         flops_per_token=shape.flops_per_token(config.data.seq_len),
     )
 
 
 ENTRY = RecipeEntry(
     name="causal_lm",
-    about="next-token prediction",
     recipe="albor_core.recipes.causal_lm:CausalLM",
     problems=problems,
     numbers=numbers,

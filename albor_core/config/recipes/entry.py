@@ -19,34 +19,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Lots:
-    """Numbers of a decoder's parameters by what becomes of them."""
+class ParameterCounts:
+    """Numbers of a decoder's parameters: trained, frozen, saved."""
 
     matrices: int
-    """That are trained."""
+    """Trained, as are `vectors`."""
     vectors: int
     hidden: int
     """Of the matrices, those that Muon would move."""
-    still_matrices: int = 0
-    """That stand."""
-    still_vectors: int = 0
+    frozen_matrices: int = 0
+    frozen_vectors: int = 0
     saved: int | None = None
     """In a checkpoint; None: all that is trained."""
-    beside: int = 0
-    """Bytes of models that stand beside it."""
+    bytes_beside: int = 0
+    """Of frozen models beside it."""
 
     @classmethod
-    def of_all(cls, shape: ModelShape) -> Lots:
+    def of_all(cls, shape: ModelShape) -> ParameterCounts:
         """Everything is trained."""
         vectors = shape.num_hidden_layers * shape.num_block_vector_parameters + shape.hidden_size
         hidden = shape.num_hidden_layers * shape.num_block_matmul_parameters
         return cls(shape.num_parameters - vectors, vectors, hidden)
-
-    @classmethod
-    def of_vectors(cls, shape: ModelShape) -> Lots:
-        """Norms and biases are trained; the matrices stand."""
-        whole = cls.of_all(shape)
-        return cls(0, whole.vectors, 0, still_matrices=whole.matrices)
 
     @property
     def trained(self) -> int:
@@ -64,7 +57,7 @@ class Numbers:
     title: str
     """What is trained, in a few words."""
     shape: ModelShape
-    lots: Lots
+    counts: ParameterCounts
     flops_per_token: int | None
     """Of a step, forward and backward."""
     obstacles: tuple[str, ...] = ()
@@ -75,8 +68,6 @@ class Numbers:
 class RecipeEntry:
     name: str
     """The value of training.mode."""
-    about: str
-    """In a few words, for people who choose."""
     recipe: str
     """module:Class of albor_core.recipes.recipe.Recipe."""
     problems: Callable[[Mapping[str, Any]], Iterator[Problem]]

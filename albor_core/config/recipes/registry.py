@@ -69,7 +69,7 @@ def _unread(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         readers = " and ".join(one.name for one in entries().values() if field in one.reads)
         value = getattr(section, name)
-        what = f"is {value:g}, which {readers} alone reads, and training.mode is {mode}"
+        what = f"is {value:g}, read by {readers} alone, and training.mode is {mode}"
         own_word = ": a class of your own says its loss by `head_loss`" if entry is None else ""
         yield Problem(field, what, f"leave it out{own_word}")
 

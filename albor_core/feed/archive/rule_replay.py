@@ -20,7 +20,7 @@ from albor_core.andon.rules.columns import replay_columns
 from albor_core.andon.rules.condition import SILENCE
 from albor_core.andon.rules.engine import STEADY, RuleEngine
 from albor_core.andon.rules.grammar import parse_condition
-from albor_core.andon.rules.replay import Row, replay_all
+from albor_core.andon.rules.replay import Row, replay
 from albor_core.andon.rules.sources import Rule, rules_from
 from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, read_json
@@ -112,16 +112,23 @@ def rules_like(run: RunDir, monitoring: Mapping[str, Any]) -> tuple[Rule, ...]:
 def replay_rules(run: RunDir, rules: Sequence[Rule]) -> tuple[RuleReplay, ...]:
     """Play each rule against everything a store remembers of the run. Raises StoreError,
     NotFoundError where no store knows the run."""
-    local, kind = local_store(run), str(run.metadata().get("kind") or "")
-    with Reader(local if local.is_file() else global_store()) as reader:
+    kind = str(run.metadata().get("kind") or "")
+    with _reader(run) as reader:
         keys = reader.keys(run.id)
         return tuple(_replay_rule(reader, run.id, rule, keys, kind) for rule in rules)
 
 
+def _reader(run: RunDir) -> Reader:
+    local = local_store(run)
+    return Reader(local if local.is_file() else global_store())
+
+
 def unexpected(run: RunDir, played: Sequence[RuleReplay], *, fires: bool) -> list[str]:
-    """Of which rules it cannot be said that they fire, or that they do not; of none at all, too."""
+    """What speaks against all of these rules firing, or with `fires` False against none doing so: a
+    rule that could not be tested does, and so does having none.
+    """
     if not played:
-        return ["there is no rule that could fire"]
+        return ["no rules were tested"]
     quiet = [one for one in played if one.points and not one.alerts]
     awake = replay_rules(run, [replace(one.rule, warmup_steps=1) for one in quiet])
     slept = {one.rule.id for one in awake if one.alerts and not one.clears}
@@ -145,17 +152,17 @@ def untested(run: RunDir, played: Sequence[RuleReplay]) -> dict[str, str]:
     idle = [one.rule.condition for one in played if not one.points]
     if not idle:
         return {}
-    local = local_store(run)
-    with Reader(local if local.is_file() else global_store()) as reader:
+    with _reader(run) as reader:
         keys = reader.keys(run.id)
     found = {}
     for condition in idle:
-        lacks = [one.key for one in condition.figures if one.key not in keys]
-        why = f"no sample of it is kept of {run.id}"
-        if condition.reads == "steps":
+        lacks = next((one.key for one in condition.figures if one.key not in keys), None)
+        if condition.reads != "steps":
+            why = f"no sample of it is kept of {run.id}"
+        elif lacks is None:
             why = "its figures have no value at one step"
-        if condition.reads == "steps" and lacks:
-            why = f"{run.id} has no metric {lacks[0]!r}{nearest(lacks[0], keys)}"
+        else:
+            why = f"{run.id} has no metric {lacks!r}{nearest(lacks, keys)}"
         found[str(condition)] = why
     return found
 
@@ -174,13 +181,13 @@ def _replay_rule(
         if alerts is not None:
             return _replayed(rule, alerts, len(points), True, kind)
     counted = _Counted(_rows(reader, run_id, [figure.key for figure in condition.figures]))
-    found = replay_all((rule,), counted)
+    found = replay((rule,), counted)
     if counted.count or not condition.is_plain:
         return _replayed(rule, found, counted.count, True, kind)
     coarse = reader.series(run_id, condition.metric, max_points=_PREVIEW)
     unfolded = ((step, {condition.metric: value}) for step, value in _unfolded(coarse, rule))
     count = sum(coarse.counts)
-    return _replayed(rule, replay_all((rule,), unfolded), count, not count, kind)
+    return _replayed(rule, replay((rule,), unfolded), count, not count, kind)
 
 
 def _replayed(

@@ -62,8 +62,7 @@ def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attentio
     yield from non_finite
     yield from rule_items(view, told={i for item in (*stands, *non_finite) for i in item.alert_ids})
     yield from _checkpoints(view, gpus, now)
-    yield from _lost_lines(view)
-    yield from _console_lost(view)
+    yield from _lost(view)
     yield from _watching(view)
 
 
@@ -75,10 +74,9 @@ def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
     yield from non_finite
     told = {i for item in non_finite for i in item.alert_ids}
     if view.status == "stopped" and was_stopped_by_rule(view):
-        told.update(_asked_to_stop(view))
+        told.update(one.id for one in _asked_to_stop(view))
     yield from fired_items(view, told=told)
-    yield from _lost_lines(view)
-    yield from _console_lost(view)
+    yield from _lost(view)
 
 
 def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
@@ -91,7 +89,7 @@ def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionI
             yield item_of(
                 view, "rule", tag="stopped", severity="error", since=since, step=view.step,
                 summary=_why_stopped(view),
-                alert_ids=_asked_to_stop(view),
+                alert_ids=tuple(one.id for one in _asked_to_stop(view)),
                 cause="one of its own rules stopped it",
                 key_of="died",
             )  # fmt: skip
@@ -295,29 +293,25 @@ def _checkpoints(view: RunView, gpus: int | None, now: float) -> Iterator[Attent
         )
 
 
-def _lost_lines(view: RunView) -> Iterator[AttentionItem]:
-    if lost := max(view.lines_lost, view.signs.lines_lost):
-        missing = "" if view.is_active else ": its figures are not complete"
-        yield item_of(
-            view,
-            "lines_lost",
-            since=view.last_wall if view.ended_wall is None else view.ended_wall,
-            step=view.step,
-            summary=f"{counted(lost, 'line')} that it logged could not be written{missing}",
-            cause="the disk was full, or did not answer",
-        )
-
-
-def _console_lost(view: RunView) -> Iterator[AttentionItem]:
-    if lost := max(view.console_bytes_lost, view.signs.console_bytes_lost):
-        yield item_of(
-            view,
-            "console_lost",
-            since=view.last_wall if view.ended_wall is None else view.ended_wall,
-            step=view.step,
-            summary=f"{counted(lost, 'byte')} that it printed are in no log",
-            cause="the disk was full, or did not answer",
-        )
+def _lost(view: RunView) -> Iterator[AttentionItem]:
+    """What it logged or printed that no disk took."""
+    lines = max(view.lines_lost, view.signs.lines_lost)
+    unlogged = max(view.console_bytes_lost, view.signs.console_bytes_lost)
+    missing = "" if view.is_active else ": its figures are not complete"
+    unwritten = f"{counted(lines, 'line')} that it logged could not be written{missing}"
+    for kind, lost, summary in (
+        ("lines_lost", lines, unwritten),
+        ("console_lost", unlogged, f"{counted(unlogged, 'byte')} that it printed are in no log"),
+    ):
+        if lost:
+            yield item_of(
+                view,
+                kind,
+                since=view.last_wall if view.ended_wall is None else view.ended_wall,
+                step=view.step,
+                summary=summary,
+                cause="the disk was full, or did not answer",
+            )
 
 
 def _watching(view: RunView) -> Iterator[AttentionItem]:
@@ -345,14 +339,13 @@ def was_stopped_by_rule(view: RunView) -> bool:
     return STOPPED_BY_ANDON in codes or signs.exit_class == "andon" or signs.stopped_by_rule
 
 
-def _asked_to_stop(view: RunView) -> tuple[str, ...]:
-    return tuple(one.id for one in view.signs.alerts if one.action in ("stop", "rollback"))
+def _asked_to_stop(view: RunView) -> list[AlertRow]:
+    return [one for one in view.signs.alerts if one.action in ("stop", "rollback")]
 
 
 def _why_stopped(view: RunView) -> str:
     """What the rule that stopped it saw."""
-    fired = [one for one in view.signs.alerts if one.action in ("stop", "rollback")]
-    if fired:
+    if fired := _asked_to_stop(view):
         return what_fired(fired[-1])
     said = (view.last_alert, first_line(view.signs.error), view.detail, "a rule stopped it")
     return next(one for one in said if one)

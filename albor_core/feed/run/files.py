@@ -20,6 +20,7 @@ from albor_core.feed.runs.newest import (
     NewestFigures,
     figures_of_journal,
     figures_of_state,
+    is_past_end,
     metrics_of_state,
     newest,
     share_done,
@@ -194,7 +195,7 @@ def build_view(
     state = evidence.state or NOTHING
     alive = status.word in LIVE_WORDS
     now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
-    is_past = _is_past(now.step, max_steps)
+    is_past = is_past_end(now.step, max_steps)
     time_left = NOTHING if is_past else _time_left(status, evidence)
     if evidence.is_starting:
         now = now.without_steps()
@@ -383,16 +384,11 @@ def _max_steps(state: Document, resolved: Document, meta: Document) -> int | Non
 
 
 def _progress(step: int | None, max_steps: int | None, state: Document) -> float | None:
-    if _is_past(step, max_steps):
+    if is_past_end(step, max_steps):
         return None  # the program counts on, and 100 % would be said of no end
     percent = number(state, "progress_percent")
     share = None if percent is None else min(1.0, max(0.0, percent / 100))
     return share if (done := share_done(step, max_steps)) is None else done
-
-
-def _is_past(step: int | None, max_steps: int | None) -> bool:
-    """Whether a program goes on past the steps that it was said to take."""
-    return step is not None and bool(max_steps) and step > (max_steps or 0)
 
 
 def _commit(meta: Document) -> str:

@@ -84,9 +84,14 @@ def brought_up(own: NewestFigures, stored: NewestFigures, *, is_starting: bool) 
     return newest(own, stored) if is_ahead or own.step is None else completed(own, stored)
 
 
+def is_past_end(step: int | None, max_steps: int | None) -> bool:
+    """Whether a program goes on past the steps that it was said to take."""
+    return step is not None and bool(max_steps) and step > (max_steps or 0)
+
+
 def share_done(step: int | None, max_steps: int | None) -> float | None:
     """How far a run is, 0..1; None where that is not known, or it goes on past its end."""
-    if step is None or not max_steps or step > max_steps:
+    if step is None or not max_steps or is_past_end(step, max_steps):
         return None
     return max(0.0, step / max_steps)
 

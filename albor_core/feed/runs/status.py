@@ -362,7 +362,7 @@ def _last_reason(words: Document, guard: Document | None) -> str:
     """Why an attempt ended, by its program's last words and by the guard that outlived it."""
     reason, said_by_guard = _said(words, "reason"), _said(guard, "reason")
     if _said(guard, "state") == "stopped" and ASKED in said_by_guard:
-        return said_by_guard.partition(ASKED[:2])[2].strip()
+        return said_by_guard.partition("; ")[2]
     if reason == "completed":
         return ""
     if (line := exit_reason(words)) != reason:

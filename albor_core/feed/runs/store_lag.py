@@ -27,7 +27,7 @@ from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
 
 LATE_S = 60.0
-"""After that time from its end nobody is still at a run that ended."""
+"""How long after its end an index process may still be at a run."""
 _SETTLED_S = 5.0  # from a run's last line to its index process at work, on a busy machine
 
 

@@ -16,14 +16,14 @@ def cost_of(config: Config, facts: PlanFacts) -> Cost:
     if entry is None:
         return own.cost(config, facts)
     found = entry.numbers(config)
-    lots = found.lots
+    counts = found.counts
     return Cost(
         title=found.title,
         shape=found.shape,
         parameters=found.shape.num_parameters,
         flops_per_token=found.flops_per_token,
-        memory=memory(config, facts, lots, found.obstacles),
-        checkpoint=4 * lots.in_checkpoint + optimizer_bytes(config, lots),
+        memory=memory(config, facts, counts, found.obstacles),
+        checkpoint=4 * counts.in_checkpoint + optimizer_bytes(config, counts),
         obstacles=(
             *found.obstacles,
             *fusion_obstacles(config, facts.device, facts.gpu_capability),

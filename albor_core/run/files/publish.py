@@ -62,7 +62,7 @@ def publishing(path: Path) -> Iterator[Path]:
                 with suppress(FileNotFoundError):
                     temp.unlink()
                 for parent in made:
-                    with suppress(OSError):  # somebody else put a file there meanwhile
+                    with suppress(OSError):  # another process put a file there meanwhile
                         parent.rmdir()
                 raise
         fsync_dir(path.parent)

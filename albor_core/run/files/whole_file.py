@@ -129,12 +129,12 @@ def _link(source: Path, out: Path, src_dir_fd: int | None = None) -> None:
 
 
 def no_folder(path: Path) -> AlborError:
-    """What is to be raised where the folder of a file to write is not there, or is no folder."""
+    """What is to be raised where the folder of a file to write is not there, or is a file."""
     import shlex  # noqa: PLC0415  the guard does without
 
     there = next((one for one in path.parents if one.exists()), path.parent)
     if not there.is_dir():
-        what = f"cannot write {str(path)!r}: {str(there)!r} is no folder"
+        what = f"cannot write {str(path)!r}: {str(there)!r} is not a folder"
         return AlborError(what, hint="name another place")
     return NotFoundError(
         f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}",

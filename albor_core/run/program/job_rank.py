@@ -34,7 +34,7 @@ _HERE = ("localhost", "127.", "::1")
 
 @dataclass(frozen=True)
 class JobRank:
-    """One process of a job. `size` is None where nobody says how many there are."""
+    """One process of a job. `size` is None where no launcher says it."""
 
     rank: int
     size: int | None

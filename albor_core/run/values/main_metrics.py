@@ -38,7 +38,7 @@ _GRAIN = 4  # parts of a range that count as one: a live run's order is not to c
 
 class Logged(NamedTuple):
     """One metric that a run logs: its newest value and its finite range, None where not known, and
-    how many values it has; 0 where nobody counted.
+    how many values it has; 0 where that was not counted.
     """
 
     name: str

@@ -83,7 +83,7 @@ _STUDENT = (
     *((2.5, 4.201), (3.0, 3.67), (4.0, 3.137), (5.0, 2.87), (7.0, 2.605), (10.0, 2.437)),
     *((15.0, 2.316), (25.0, 2.228), (50.0, 2.166), (100.0, 2.137), (1e4, 2.109)),
 )
-SINGLE = 2.0**-23  # half a unit in the last place of single precision, twice
+_SINGLE = 2.0**-23  # half a unit in the last place of single precision, twice
 _LARGEST = 1e150  # the squares of larger numbers are no floats: as good as Inf
 _Point = tuple[float, float]
 
@@ -227,7 +227,7 @@ def _outcome(interval: tuple[float, float], goal: Direction) -> Outcome:
 def apart(first: float, second: float) -> float:
     """Second minus first; 0 where single precision would not tell them apart."""
     gap = second - first
-    return 0.0 if abs(gap) <= SINGLE * min(abs(first), abs(second)) else gap
+    return 0.0 if abs(gap) <= _SINGLE * min(abs(first), abs(second)) else gap
 
 
 def _is_same(a: Sequence[_Point], b: Sequence[_Point]) -> bool:

@@ -13,7 +13,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from albor_core.store.index.levels import TOP, Bucket, point, unpack_preview, width
+from albor_core.store.index.levels import TOP, Bucket, point, width
 from albor_core.store.index.zoom import Zoom
 
 KNOTS = 2048  # of a clock: a longer run has stretches between them, whose steps are looked up
@@ -52,13 +52,13 @@ class StepsByTime:
         self._stride = apart if stride is None else stride
         self._created, self._fine = created, fine
         self._begun = sorted(begun)
-        self._stretches: dict[int, tuple[list[float], list[float]]] = {}
+        self._newest: tuple[int, tuple[list[float], list[float]]] | None = None
         self._lost = [(low, self._end_of(first, high)) for first, low, high in lost]
 
     @classmethod
     def of(cls, db: sqlite3.Connection, run_id: int, walls: str) -> StepsByTime | None:
         """The clock of a run, from the series called `walls`; None where it logged no step, or
-        nobody knows when it began.
+        it is not known when it began.
         """
         (created, first_wall, last_wall) = db.execute(
             "SELECT created, first_wall, last_wall FROM runs WHERE id = ?", (run_id,)
@@ -68,16 +68,11 @@ class StepsByTime:
             return None
         key_id, base, count, first, last = row
         stride = (last - first) / (count - 1) if count > 1 else 1.0
-        preview = db.execute(
-            "SELECT data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = 0",
-            (run_id, key_id),
-        ).fetchone()
-        if preview is not None:
-            inner = [(one.start, one.minimum) for one in unpack_preview(preview[0])]
-            return cls(
-                _between(inner, (first, first_wall), (last, last_wall)), created, stride=stride
-            )
         zoom = Zoom(db, run_id, key_id, max(base, 1))
+        if (preview := zoom.preview()) is not None:
+            inner = [(one.start, one.minimum) for one in preview]
+            knots = _between(inner, (first, first_wall), (last, last_wall))
+            return cls(knots, created, stride=stride)
         buckets = _coarse(zoom, first, last, count)
         return cls(
             [(one.start, one.minimum) for one in buckets],
@@ -107,7 +102,7 @@ class StepsByTime:
         """As `at`, but of a stretch that was taken back the step to which the run went back."""
         wall = self._created + second
         lost = [low for low, high in self._lost if low <= wall < high]
-        return self._place(math.nextafter(min(lost, default=wall), 0) if lost else wall)
+        return self._place(math.nextafter(min(lost), 0) if lost else wall)
 
     def second_at(self, step: float) -> float:
         """When a step was reached, in seconds since the run was made: of those between two that are
@@ -121,15 +116,16 @@ class StepsByTime:
         i = bisect_right(walls, wall) - 1
         if i < 0:
             if steps[0] > self._stride:
-                return steps[0]  # it did not begin at 0, and nobody knows where
+                return steps[0]  # it did not begin at 0, and where is not known
             return self._within((0.0, self._created), 0, wall)
+        low = steps[i], walls[i]
         if self._fine is not None:
             fine_steps, fine_walls = self._stretch(i)
-            if (j := bisect_right(fine_walls, wall) - 1) + 1 < len(fine_steps):
-                low = (steps[i], walls[i]) if j < 0 else (fine_steps[j], fine_walls[j])
-                return self._share(low, (fine_steps[j + 1], fine_walls[j + 1]), wall)
-            return self._within((fine_steps[-1], fine_walls[-1]), i + 1, wall)
-        return self._within((steps[i], walls[i]), i + 1, wall)
+            if j := bisect_right(fine_walls, wall):
+                low = fine_steps[j - 1], fine_walls[j - 1]
+            if j < len(fine_steps):
+                return self._share(low, (fine_steps[j], fine_walls[j]), wall)
+        return self._within(low, i + 1, wall)
 
     def _within(self, low: Knot, above: int, wall: float) -> float:
         if above >= len(self._steps):
@@ -148,9 +144,11 @@ class StepsByTime:
         return step + (end - step) * min(1.0, (wall - since) / (until - since))
 
     def _stretch(self, i: int) -> tuple[list[float], list[float]]:
-        """The points from a knot to the next one."""
-        if (known := self._stretches.get(i)) is not None:
-            return known
+        """The points from a knot to the next one. The newest is kept: who asks goes on in time, and
+        all of a long run would not fit into memory.
+        """
+        if self._newest is not None and self._newest[0] == i:
+            return self._newest[1]
         assert self._fine is not None
         is_last = i + 1 >= len(self._steps)
         points = self._fine(int(self._steps[i]), 2**62 if is_last else int(self._steps[i + 1]))
@@ -160,7 +158,7 @@ class StepsByTime:
         if not is_last:
             steps, walls = steps[:-1], walls[:-1]
         found = (steps, walls) if steps else ([self._steps[i]], [self._walls[i]])
-        self._stretches[i] = found
+        self._newest = i, found
         return found
 
     def _end_of(self, first: int, high: float) -> float:
@@ -197,8 +195,8 @@ def _coarse(zoom: Zoom, first: int, last: int, count: int) -> list[Bucket]:
 
 def _taken_back(db: sqlite3.Connection, run_id: int, key_id: int) -> list[tuple[int, float, float]]:
     found, at = [], -1
-    newest = "SELECT min(at) FROM metrics_discarded WHERE run_id = ? AND at > ?"
-    while (at := db.execute(newest, (run_id, at)).fetchone()[0]) is not None:
+    following = "SELECT min(at) FROM metrics_discarded WHERE run_id = ? AND at > ?"
+    while (at := db.execute(following, (run_id, at)).fetchone()[0]) is not None:
         low = db.execute(_EDGE.format("ASC"), (run_id, at, key_id)).fetchone()
         high = db.execute(_EDGE.format("DESC"), (run_id, at, key_id)).fetchone()
         if low is not None:
@@ -214,6 +212,7 @@ def _between(
         return list(inner)
     knots: list[Knot] = [(first[0], first[1])]
     for step, wall in inner:
-        if wall - knots[-1][1] > 2 * _PREVIEW_ERROR_S < last[1] - wall and step > knots[-1][0]:
+        is_apart = min(wall - knots[-1][1], last[1] - wall) > 2 * _PREVIEW_ERROR_S
+        if is_apart and step > knots[-1][0]:
             knots.append((step, wall))
     return [*knots, (last[0], last[1])] if last[0] > first[0] else knots

@@ -82,6 +82,31 @@ _TAG_SQL = {
 }
 
 
+class _Rooms:
+    """Which metrics of a run its store has room for: its program's own, and its machine's. What a
+    pin or a goal chose has room from then on, also where the files are read again.
+    """
+
+    def __init__(self, chosen: Iterable[str], recorded: Iterable[str]) -> None:
+        self._chosen = dict.fromkeys(chosen)
+        self.begin(recorded)
+
+    def begin(self, recorded: Iterable[str] = ()) -> None:
+        """Of a store that has these."""
+        self.own, self.machine = NameRoom(), NameRoom()
+        self.own.always(self._chosen)
+        for name in recorded:
+            self.own.takes(name)
+
+    def give(self, names: Iterable[str]) -> bool:
+        """Room for what a pin or a goal chose; whether values of it had none until now."""
+        new = [name for name in names if name not in self._chosen]
+        had_none = any(self.own.lacks(name) for name in new)
+        self._chosen.update(dict.fromkeys(new))
+        self.own.always(new)
+        return had_none
+
+
 class RunWriter:
     """Rows of one run in its local store. `run_id` is its small integer there."""
 
@@ -89,8 +114,12 @@ class RunWriter:
         self._db, self._run = db, run
         self.run_id = _ensure_run(db, run)
         self._series = load_series(db, self.run_id)
-        self._given: set[str] = set()  # room since this writer began, by a pin or a goal
-        self._room, self._machine = self._room_so_far(), NameRoom()
+        recorded = (
+            name
+            for name, series in self._series.items()
+            if name != WALL_KEY and series.axis == STEP
+        )
+        self._rooms = _Rooms(_chosen(db, self.run_id), recorded)
         self._pending: dict[str, dict[int, float]] = {}
         self._figures: dict[str, dict[int, float]] = {}  # over seconds: of system.jsonl
         self._first_wall: float | None = None
@@ -159,23 +188,12 @@ class RunWriter:
         if key in self._series:
             return key != WALL_KEY
         is_name = key != WALL_KEY and 0 < len(key) <= _MAX_KEY_CHARS and key.isprintable()
-        return is_name and (room or self._room).takes(key)
+        return is_name and (room or self._rooms.own).takes(key)
 
-    def _make_room(self, names: Iterable[str]) -> None:
-        """For what a pin or a goal chose; values that had none are read again, once."""
-        new = [name for name in names if name not in self._given]
-        if any(self._room.lacks(name) for name in new):
+    def _make_room(self, chosen: Iterable[str]) -> None:
+        """Values that had none are read again, once."""
+        if self._rooms.give(chosen):
             self.again = "a metric without room was chosen by a pin or a goal"
-        self._given.update(new)
-        self._room.always(new)
-
-    def _room_so_far(self) -> NameRoom:
-        room = NameRoom()
-        room.always((*self._given, *_chosen(self._db, self.run_id)))
-        for name, series in self._series.items():
-            if name != WALL_KEY and series.axis == STEP:
-                room.takes(name)
-        return room
 
     def _take_rewind(self, record: Mapping[str, Any], at: int) -> bool:
         to = record.get("to")
@@ -412,7 +430,7 @@ class RunWriter:
         whole = True
         for key, value in values.items():
             if not isinstance(value, int | float) or not (
-                key in self._figures or self._may_record(key, self._machine)
+                key in self._figures or self._may_record(key, self._rooms.machine)
             ):
                 whole = whole and value is None
                 continue
@@ -437,19 +455,8 @@ class RunWriter:
         subject = optional_text(data.get("id")) if name in _WITH_SUBJECT else None
         body = dump(alert_data(name, data))
         self.touched.add("events")
-        row = (
-            self.run_id,
-            source,
-            at,
-            wall,
-            attempt,
-            step,
-            text(name),
-            text(severity),
-            subject,
-            body,
-        )
-        self._db.execute(_EVENT, row)
+        words = text(name), text(severity), subject, body
+        self._db.execute(_EVENT, (self.run_id, source, at, wall, attempt, step, *words))
 
     def attempt(self, attempt: int, given: Mapping[str, Any], *, keep: bool = False) -> None:
         """Set columns of an attempt; with `keep` only those that nobody has set."""
@@ -533,7 +540,6 @@ class RunWriter:
 
     def forget(self) -> None:
         """Remove all but the run's own row: the files are read again from the start."""
-        self._given.update(_chosen(self._db, self.run_id))
         for table in _TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
         ended = ("ended_status", "ended_reason", "ended_wall")
@@ -541,7 +547,7 @@ class RunWriter:
         figures = (one.name for one in COLUMNS)
         self.update({**dict.fromkeys((*figures, *unknown)), "pinned": 0})
         self._series, self._pending, self._figures = {}, {}, {}
-        self._room, self._machine = self._room_so_far(), NameRoom()
+        self._rooms.begin()
         self.again = ""
         self._first_wall = self._last_wall = None
 

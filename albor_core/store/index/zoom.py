@@ -20,6 +20,7 @@ from albor_core.store.index.levels import (
     pack,
     point,
     unpack,
+    unpack_preview,
     width,
 )
 
@@ -31,6 +32,7 @@ _LOAD = (
     "SELECT chunk, data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = ?"
     " AND chunk BETWEEN ? AND ? ORDER BY chunk"
 )
+_PREVIEW = "SELECT data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = 0"
 _STORE = (
     "INSERT OR REPLACE INTO metric_levels (run_id, key_id, level, chunk, data) VALUES (?,?,?,?,?)"
 )
@@ -49,6 +51,11 @@ class Zoom:
     def points(self, first: int, end: int) -> list[tuple[int, float | None]]:
         """Raw (step, value) with first <= step < end; None is NaN."""
         return self._db.execute(_POINTS, (self._run, self._key, first, end)).fetchall()
+
+    def preview(self) -> list[Bucket] | None:
+        """All of it in one row, in the store of all runs; None in a run's own."""
+        row = self._db.execute(_PREVIEW, (self._run, self._key)).fetchone()
+        return None if row is None else unpack_preview(row[0])
 
     def load(self, level: int, first: int, end: int) -> list[Bucket]:
         """Stored buckets whose place on the grid of `level` is in [first, end)."""

@@ -73,7 +73,7 @@ _FIGURES = tuple(_FIELDS.index(one.name) for one in STORED)
 _MAX_MARKS = 100
 
 
-SAID = {  # texts that are columns where no metric or param is called so
+TEXT_COLUMNS = {  # texts that are columns where no metric or param is called so
     "group": Sql("json_extract(r.facts, '$.group')"),
     "job_type": Sql("json_extract(r.facts, '$.job_type')"),
     "notes": Sql(
@@ -253,8 +253,8 @@ def cells(
 
 
 def _value(db: sqlite3.Connection, column: ListColumn, lookups: Lookups) -> Sql:
-    is_said = not column.stat and column.name in SAID and not is_known(db, *column)
-    return SAID[column.name] if is_said else figure(*column, lookups)
+    is_said = not column.stat and column.name in TEXT_COLUMNS and not is_known(db, *column)
+    return TEXT_COLUMNS[column.name] if is_said else figure(*column, lookups)
 
 
 def is_known(db: sqlite3.Connection, name: str, stat: str = "") -> bool:
@@ -309,8 +309,8 @@ def _order(db: sqlite3.Connection, sort: str) -> Sql:
     if sort in SORT_KEYS:
         return Sql(SORT_KEYS[sort])
     column = parse_column(sort or "-")
-    if not (is_known(db, *column) or (column.name in SAID and not column.stat)):
-        hint = f"one of {', '.join((*SORT_KEYS, *SAID))}, or a metric or param"
+    if not (is_known(db, *column) or (column.name in TEXT_COLUMNS and not column.stat)):
+        hint = f"one of {', '.join((*SORT_KEYS, *TEXT_COLUMNS))}, or a metric or param"
         if run := logged_without_room(crowded(db), sort):
             what, hint = without_room(run, sort)
             raise UsageError(f"cannot sort by {sort!r}: {what}", hint=hint)

@@ -28,7 +28,6 @@ from albor_core.store.index.levels import (
     group_points,
     merge,
     point,
-    unpack_preview,
     width,
 )
 from albor_core.store.index.step_clock import StepsByTime
@@ -102,6 +101,10 @@ class SeriesIds:
     def timed(self) -> frozenset[str]:
         """Those that have no place among steps: their points lie at seconds."""
         return frozenset(() if self.clock else self.began)
+
+    def is_placed(self, key: str) -> bool:
+        """Whether it is kept by the second, and read at the steps where the run was."""
+        return self.clock is not None and key in self.began
 
     def at_steps(
         self, key: str, points: Sequence[tuple[int, float]]
@@ -222,22 +225,15 @@ class Reader(RunList):
         if low > high:
             return _series(key, [], is_raw=True)
         with self._errors():
-            preview = self._preview(number, key_id)
+            zoom = Zoom(self._db, number, key_id, max(base, 1))
+            preview = zoom.preview()
             if preview is not None:
                 inside = [bucket for bucket in preview if low <= bucket.start <= high]
                 if len(inside) > max_points:
                     inside = merge(inside, _steps_per_bucket(low, high, max_points))
                 return _series(key, inside, is_raw=False)
-            zoom = Zoom(self._db, number, key_id, max(base, 1))
             density = count / (last - first + 1)
             return _window(key, zoom, (low, high), last, density, max(max_points, 1))
-
-    def _preview(self, run_id: int, key_id: int) -> list[Bucket] | None:
-        row = self._db.execute(
-            "SELECT data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = 0",
-            (run_id, key_id),
-        ).fetchone()
-        return None if row is None else unpack_preview(row[0])
 
     def points(
         self,
@@ -251,10 +247,16 @@ class Reader(RunList):
         """Raw (step, value, wall) in order of steps, the first `limit` of them; to draw a long
         series prefer `series`.
         """
-        return self.points_of(self.series_ids(run_id, (key,)), key, lo, hi, limit=limit)
+        known = self.series_ids(run_id, (key,))
+        if not known.is_placed(key):
+            return self._kept(known, key, (lo, hi), limit)
+        low, high = -math.inf if lo is None else lo, math.inf if hi is None else hi
+        every = _with_places(self._kept(known, key), known, key)
+        found = (point for point in every if low <= point[0] <= high)
+        return tuple(islice(found, None if limit is None else max(limit, 0)))
 
     def series_ids(self, run_id: str, keys: Collection[str] | None = None) -> SeriesIds:
-        """What `points_of` asks the store by: looked up by name once, whatever is read of it."""
+        """What `pages_of` asks the store by: looked up by name once, whatever is read of it."""
         number = self._id(run_id)
         chosen = None if keys is None else json.dumps([*keys, WALL_KEY])
         rows = self._all(
@@ -271,34 +273,17 @@ class Reader(RunList):
             self._clock(number) if began else None,
         )
 
-    def points_of(
-        self,
-        known: SeriesIds,
-        key: str,
-        lo: int | None = None,
-        hi: int | None = None,
-        *,
-        limit: int | None = None,
-    ) -> tuple[tuple[int, float, float | None], ...]:
-        """As `points`."""
-        if known.clock is None or key not in known.began:
-            return self._kept(known, key, lo, hi, limit)
-        low, high = -math.inf if lo is None else lo, math.inf if hi is None else hi
-        every = _with_places(self._kept(known, key), known, key)
-        found = (point for point in every if low <= point[0] <= high)
-        return tuple(islice(found, None if limit is None else max(limit, 0)))
-
     def pages_of(
         self, known: SeriesIds, key: str, size: int
     ) -> Iterator[tuple[tuple[int, float, float | None], ...]]:
         """All points of a series, in order, so many at a time."""
-        if known.clock is not None and key in known.began:
-            points = iter(self.points_of(known, key))
+        if known.is_placed(key):
+            points = _with_places(self._kept(known, key), known, key)
             while page := tuple(islice(points, size)):
                 yield page
             return
         after: int | None = None
-        while page := self._kept(known, key, after, limit=size):
+        while page := self._kept(known, key, (after, None), size):
             yield page
             after = page[-1][0] + 1
 
@@ -306,12 +291,11 @@ class Reader(RunList):
         self,
         known: SeriesIds,
         key: str,
-        lo: int | None = None,
-        hi: int | None = None,
+        window: tuple[int | None, int | None] = (None, None),
         limit: int | None = None,
     ) -> tuple[tuple[int, float, float | None], ...]:
         """The points as the store keeps them."""
-        number, ids = known.run, known.ids
+        number, ids, (lo, hi) = known.run, known.ids, window
         # by the keys' numbers: joined by name, the planner reads every point of the run
         rows = self._all(
             "SELECT m.step, m.value, w.value FROM metrics m LEFT JOIN metrics w"
@@ -363,7 +347,7 @@ class Reader(RunList):
             return ()
         key_id, base, count, nonfinite, first, last = rows[0]
         with self._errors():
-            if count <= most or self._preview(number, key_id) is not None:
+            if count <= most or Zoom(self._db, number, key_id, base).preview() is not None:
                 return self.points(run_id, key, limit=most)
             outline = Downsampler(self._db, number, key_id, base, (first, last))
             steps = outline.steps(most, count=count, has_nan=bool(nonfinite))

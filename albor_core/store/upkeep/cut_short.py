@@ -31,14 +31,12 @@ def cut_short(run: RunDir, all_runs: Path) -> str:
     return own or _of_store(run, all_runs, run.id) or lost_end(run)
 
 
-def only_in(run: RunDir, *stores: tuple[Path, str]) -> str:
-    """As `cut_short`, where one of `stores`, each with what it calls the run, has the rest and is
-    whole: then no rebuild may take it from there.
+def only_in(run: RunDir, store: Path, run_id: str) -> str:
+    """As `cut_short`, where this store, which calls the run `run_id`, has the rest and is whole:
+    then no rebuild may take it from there.
     """
-    for store, run_id in stores:
-        if (what := _of_store(run, store, run_id)) and not problems(store):
-            return what
-    return ""
+    what = _of_store(run, store, run_id)
+    return what if what and not problems(store) else ""
 
 
 def _of_store(run: RunDir, store: Path, run_id: str) -> str:

@@ -67,7 +67,7 @@ def cap_problem() -> str:
     return ""
 
 
-def looked_at(home: Path) -> tuple[int, int] | None:
+def _looked_at(home: Path) -> tuple[int, int] | None:
     """What a home takes and what it may take, by a look of less than LOOK_S ago, or else one now,
     which a large home takes seconds for; None without a cap. Raises UsageError.
     """
@@ -89,7 +89,7 @@ def nearly_full(home: Path) -> str:
     where that cannot be read.
     """
     with contextlib.suppress(UsageError):
-        return _near(looked_at(home))
+        return _near(_looked_at(home))
     return ""
 
 

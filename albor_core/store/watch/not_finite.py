@@ -36,7 +36,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, fields
+from itertools import islice
 from typing import Any, NamedTuple
 
 from albor_core.run.values.directions import (
@@ -79,23 +81,22 @@ class Found(NamedTuple):
     is_over: bool = False
 
 
+@dataclass(slots=True)
 class _Seen:
-    """Of one metric: its values; finite ones since the last that was none, those that are none in a
-    row, the step and the time of their first, how many finite ones came just before (`ran`), the
-    longest such row that ended, how many did, whether it was told, and whether NaN may fill the
-    place of what is not measured yet.
-    """
+    """What is remembered of one metric."""
 
-    __slots__ = (
-        *("bad", "came_back", "count", "fills", "first", "good", "is_told", "longest", "ran"),
-        *("since", "value", "was_finite"),
-    )
-
-    def __init__(self, *, fills: bool = False) -> None:
-        self.good = self.bad = self.first = self.longest = self.came_back = self.count = 0
-        self.ran = 0
-        self.was_finite = self.is_told = False
-        self.fills, self.value, self.since = fills, math.nan, 0.0
+    fills: bool = False  # NaN may fill the place of what is not measured yet
+    was_finite: bool = False
+    is_told: bool = False
+    count: int = 0
+    good: int = 0  # finite values since the last that was none
+    bad: int = 0  # those that are none, in a row
+    first: int = 0  # the step of the first of them
+    since: float = 0.0  # and its time
+    ran: int = 0  # how many finite ones came just before it
+    longest: int = 0  # of such rows that ended
+    came_back: int = 0  # how many did
+    value: float = math.nan  # the newest that was none
 
     def least(self, early: int) -> int:
         """Values in a row that tell of what stands for the run."""
@@ -122,6 +123,22 @@ class _Seen:
             self.fills, self.came_back, self.longest = False, 0, 0
 
 
+class _Shared:
+    """Names by each of what they share with others."""
+
+    def __init__(self, shared: Callable[[str], Iterable[str]]) -> None:
+        self._shared, self._count = shared, 0
+        self._found: dict[str, list[str]] = {}
+
+    def of(self, names: Collection[str]) -> Mapping[str, list[str]]:
+        """`names` are those of the last time, and newer ones behind them."""
+        for name in islice(names, self._count, None):
+            for word in self._shared(name):
+                self._found.setdefault(word, []).append(name)
+        self._count = len(names)
+        return self._found
+
+
 class NotFinite:
     """What it remembers of one attempt. `chosen`: metrics with a goal or a pin."""
 
@@ -132,8 +149,7 @@ class NotFinite:
         self._lines = 0
         self._has_finite = False  # any of its figures, but of clocks and settings
         self._heads: tuple[tuple[int, int], tuple[str, ...]] = ((0, 0), ())
-        self._families: tuple[int, dict[str, list[str]]] = (0, {})
-        self._parts: tuple[int, dict[str, list[str]]] = (0, {})
+        self._families, self._parts = _Shared(_families), _Shared(_wholes)
         self._hides = False  # the last line has a loss of exactly 0
 
     def choose(self, chosen: Collection[str]) -> None:
@@ -177,9 +193,8 @@ class NotFinite:
 
     def wait(self, wall: float) -> Iterator[Found]:
         """It is that late, and nothing more was logged: side figures that stay as they are."""
-        for key in [one for one in self._held if wall - self._seen[one].since >= HELD_S]:
-            if key in self._seen:
-                yield self._told(key, self._seen[key])
+        for key in [one for one in sorted(self._held) if wall - self._seen[one].since >= HELD_S]:
+            yield self._told(key, self._seen[key])
 
     def end(self) -> Iterator[Found]:
         """The run is over: those that ended so, though not for long enough until now."""
@@ -197,8 +212,7 @@ class NotFinite:
             return True
         if key in self._chosen:
             return False
-        is_by_design = _is_of_gradients(key) or is_background(key)
-        return is_by_design or not self._is_alone(kin) or self._is_absent(key, seen)
+        return _may_be_none(key) or not self._is_alone(kin) or self._is_absent(key, seen)
 
     def _told(self, key: str, seen: _Seen) -> Found:
         self._held.discard(key)
@@ -239,11 +253,9 @@ class NotFinite:
         return 0
 
     def _may_be_held(self, key: str, seen: _Seen) -> bool:
-        is_side = seen.was_finite and not (seen.fills or seen.came_back)
+        is_side = seen.was_finite and not (seen.fills or seen.came_back) and key in self._seen
         is_side = is_side and self._is_alone(self._kin(key))
-        is_by_design = _is_of_gradients(key) or is_background(key)
-        may_be_none = is_by_design or self._may_lack_episodes(key, seen)
-        return is_side and key in self._seen and not may_be_none
+        return is_side and not (_may_be_none(key) or self._may_lack_episodes(key, seen))
 
     def _may_lack_episodes(self, key: str, seen: _Seen) -> bool:
         """Whether it is of episodes, and none may have ended."""
@@ -257,19 +269,13 @@ class NotFinite:
         never = not seen.was_finite and math.isnan(seen.value)
         if not never or key in self._chosen or _is_error(key):
             return False
-        if self._parts[0] != len(self._seen):
-            found: dict[str, list[str]] = {}
-            for name in self._seen:
-                for whole in _wholes(name):
-                    found.setdefault(whole, []).append(name)
-            self._parts = (len(self._seen), found)
+        parts = self._parts.of(self._seen)
         for whole in _wholes(key):
             beside = [whole] if whole in self._seen else []
             if _says_what(whole.rpartition("/")[2]):
-                beside += self._parts[1].get(whole, ())
+                beside += parts.get(whole, ())
             for one in beside:
-                is_same = is_validation(one) == is_validation(key)
-                if is_same and one in self._seen and self._seen[one].was_finite:
+                if self._seen[one].was_finite and is_validation(one) == is_validation(key):
                     return True
         return False
 
@@ -290,13 +296,8 @@ class NotFinite:
 
     def _kin(self, key: str) -> list[str]:
         """The metrics of its family, itself among them; none where it has no family."""
-        if self._families[0] != len(self._seen):
-            found: dict[str, list[str]] = {}
-            for name in self._seen:
-                for family in _families(name):
-                    found.setdefault(family, []).append(name)
-            self._families = (len(self._seen), found)
-        known = (self._families[1].get(family, []) for family in _families(key))
+        families = self._families.of(self._seen)
+        known = (families.get(family, []) for family in _families(key))
         return max((one for one in known if len(one) >= _FAMILY), key=len, default=[])
 
     def to_json(self) -> dict[str, Any]:
@@ -307,12 +308,11 @@ class NotFinite:
             "held": sorted(self._held),
             "fine": [key for key, one in self._seen.items() if _is_plain(one)],
             "seen": {
-                key: [int(was) if isinstance(was := getattr(one, name), bool) else was
-                      for name in _KEPT] + [one.since, repr(one.value)]
+                key: [repr(was) if isinstance(was, float) else was for was in astuple(one)]
                 for key, one in self._seen.items()
                 if not _is_plain(one)
             },
-        }  # fmt: skip
+        }
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """What `to_json` gave. Raises TypeError, ValueError or KeyError for anything else."""
@@ -320,19 +320,10 @@ class NotFinite:
         for key in saved["fine"]:
             one = self._seen[str(key)] = _Seen()
             one.take(0.0, 0, 0.0)
-        for key, (*kept, since, value) in saved["seen"].items():
-            one = self._seen[str(key)] = _Seen()
-            for name, number in zip(_KEPT, kept, strict=True):
-                setattr(one, name, bool(number) if name in _FLAGS else int(number))
-            one.since, one.value = float(since), float(value)
+        for key, kept in saved["seen"].items():
+            of_fields = zip(fields(_Seen), kept, strict=True)
+            self._seen[str(key)] = _Seen(*(type(one.default)(was) for one, was in of_fields))
         self._held = {str(key) for key in saved["held"] if key in self._seen}
-
-
-_KEPT = (
-    *("good", "bad", "ran", "count", "first", "longest", "came_back", "was_finite", "is_told"),
-    "fills",
-)
-_FLAGS = ("was_finite", "is_told", "fills")
 
 
 def _is_plain(one: _Seen) -> bool:
@@ -351,6 +342,11 @@ def _is_error(key: str) -> bool:
 
 def _may_fill(key: str) -> bool:
     return is_validation(key) or _BEST.search(key.lower()) is not None
+
+
+def _may_be_none(key: str) -> bool:
+    """Whether it is now and then of a healthy run: of gradients, of clocks and settings."""
+    return _is_of_gradients(key) or is_background(key)
 
 
 def _is_of_gradients(key: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -212,6 +212,15 @@ class Piece:
                 yield name, self.exp_avg[here].view(shape), self.exp_avg_sq[here].view(shape)
 
 
+def _stretches(
+    begins: Mapping[str, int], end: int, kind: Callable[[str], Any]
+) -> Iterator[tuple[Any, int, int]]:
+    """(kind, begin, end) of neighbours of one kind; the last one ends at `end`."""
+    for found, names in groupby(begins, kind):
+        first, last = (mine := [begins[name] for name in names])[0], mine[-1]
+        yield found, first, min((at for at in begins.values() if at > last), default=end)
+
+
 class FlatAdamW:
     """The same update by one kernel per flat buffer: clip, moments, decay, weights and their
     half-precision shadows. Its state has the names of `Optimizer`'s, and either reads the other's.
@@ -253,25 +262,22 @@ class FlatAdamW:
         return [*self._by_kind(0, self.flat.matrices.master.numel()), *self._vectors()]
 
     def _vectors(self) -> Iterator[Piece]:
-        """Those that are trained, in pieces between those that stand."""
-        vectors, stand = self.flat.vectors, self.flat.frozen
-        end = vectors.master.numel()
-        places = [(name, at) for name, (at, _) in vectors.places.items()]
-        for is_still, names in groupby(places, lambda one: one[0] in stand):
-            last = (starts := [at for _, at in names])[-1]
-            until = min((at for _, at in places if at > last), default=end)
-            if not is_still:
-                yield Piece(vectors, starts[0], until, 0.0, "vectors")
+        """Those that are trained, in pieces between frozen ones."""
+        vectors, frozen = self.flat.vectors, self.flat.frozen
+        begins = {name: at for name, (at, _) in vectors.places.items()}
+        for is_frozen, begin, end in _stretches(
+            begins, vectors.master.numel(), lambda name: name in frozen
+        ):
+            if not is_frozen:
+                yield Piece(vectors, begin, end, 0.0, "vectors")
 
     def _by_kind(self, begin: int, end: int) -> Iterator[Piece]:
         """What AdamW updates of the matrices between two places, in pieces that have one rate."""
-        matrices = self.flat.matrices
-        inside = [(name, at) for name, (at, _) in matrices.places.items() if begin <= at < end]
-        for kind, names in groupby(
-            inside, lambda one: kind_of(self.flat.groups[one[0]], self._times)
+        matrices, groups = self.flat.matrices, self.flat.groups
+        inside = {name: at for name, (at, _) in matrices.places.items() if begin <= at < end}
+        for kind, first, until in _stretches(
+            inside, end, lambda name: kind_of(groups[name], self._times)
         ):
-            first, last = (starts := [at for _, at in names])[0], starts[-1]
-            until = min((at for _, at in inside if at > last), default=end)
             times = self._times.get(kind, 1.0)
             decay = 0.0 if kind == "vectors" else self.weight_decay / times
             yield Piece(matrices, first, until, decay, kind, times)

@@ -187,17 +187,17 @@ def _chunks(size: int, ranks: int) -> list[int]:
     return [max(0, min(most, size - i * most)) for i in range(ranks)]
 
 
-def load_weights(lots: Trainable, tensors: Mapping[str, Tensor]) -> None:
-    """Whole tensors of a checkpoint into a model that may be sharded; what stands, stays.
+def load_weights(trainable: Trainable, tensors: Mapping[str, Tensor]) -> None:
+    """Whole tensors of a checkpoint into a model that may be sharded; what is frozen stays.
     RuntimeError where they do not fit.
     """
-    reshard(lots.model)
-    mine = lots.saved()
+    reshard(trainable.model)
+    mine = trainable.saved()
     if odd := sorted(mine.keys() ^ tensors.keys()):
         has = "has no" if odd[0] in mine else "has"
         raise RuntimeError(f"{has} {odd[0]}{f', and {len(odd) - 1} more' * (len(odd) > 1)}")
     placed = {name: part_of(tensor, mine[name]) for name, tensor in tensors.items()}
-    lots.model.load_state_dict(placed, strict=False)
+    trainable.model.load_state_dict(placed, strict=False)
 
 
 def _bits(tensor: Tensor) -> Tensor:
@@ -205,10 +205,14 @@ def _bits(tensor: Tensor) -> Tensor:
     return flat.view({1: torch.int8, 2: torch.int16}.get(flat.element_size(), torch.int32))
 
 
-def fingerprint(lots: Trainable) -> int:
-    """A sum over all bits of the weights, those that stand, too: equal on ranks whose copies are.
-    Waits for the device.
+def fingerprint(trainable: Trainable) -> int:
+    """A sum over all bits of parameters and of what is frozen, packed or not: equal on ranks whose
+    copies are. Waits for the device.
     """
-    found = [_bits(local(p.detach())) for p in lots.model.parameters()]
+    found = [
+        _bits(local(tensor.detach()))
+        for name, tensor in trainable.all().items()
+        if isinstance(tensor, nn.Parameter) or name in trainable.frozen
+    ]
     sums = [bits.sum(dtype=torch.int64) * (i + 1) for i, bits in enumerate(found)]
     return int(torch.stack(sums).sum()) & (2**62 - 1)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albor_core.checkpoint.folder import OPTIMIZER, list_checkpoints, verify
+from albor_core.checkpoint.folder import BESIDE, FROZEN, OPTIMIZER, list_checkpoints, verify
 from albor_core.run.errors import AlborError, NoCheckpointError, NotFoundError
 from albor_core.run.files.tensor_header import DamagedFileError
 from albor_core.run.rundir import RunDir
@@ -37,7 +37,7 @@ def digest(run: RunDir) -> tuple[int, str]:
     hasher = hashlib.sha256()
     for name in (checkpoint.weights, OPTIMIZER):
         hasher.update((checkpoint.path / name).read_bytes())
-    for key in ("frozen_hash", "beside_hash"):
+    for key in (FROZEN, BESIDE):
         hasher.update(str(checkpoint.manifest.get(key, "")).encode())
     fate = {key: trainer[key] for key in TRAJECTORY_KEYS}
     fate["andon"] = _rules(trainer["andon"]["rules"])

@@ -101,7 +101,7 @@ def _resume(
     before, now = with_defaults(trainer["config"]), parts.config.resolved()
     refuse_other_base(parts, checkpoint.manifest)
     changes = changed_fields(before, now)
-    if parts.lots.base is not None:  # by its hash it is the same, wherever it lies now
+    if parts.trainable.base is not None:  # by its hash it is the same, wherever it lies now
         changes = tuple(change for change in changes if change[0] != "model.path")
     replaced = _replaced_data(parts, checkpoint.manifest)
     refuse_change(never_allowed(changes), str(life.run.config_resolved), is_final=True)

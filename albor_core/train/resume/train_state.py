@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albor_core.checkpoint.folder import TRAINER, Checkpoint, Snapshot
+from albor_core.checkpoint.folder import BESIDE, FROZEN, TRAINER, Checkpoint, Snapshot
 from albor_core.config.clock import Place, place_in
 from albor_core.config.resume_changes import binding, change_refused
 from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS, QK_NORM_OPS
-from albor_core.recipes.trainable import BESIDE, FROZEN, Trainable
+from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError, NoCheckpointError
 from albor_core.run.values.flatten import Difference
 from albor_core.run.values.lenient import strict_json
@@ -89,29 +89,32 @@ def refuse_change(changes: tuple[Difference, ...], file: str, *, is_final: bool 
 
 
 def hashes(parts: Parts) -> dict[str, str]:
-    """Identity of config, data and the weights that stand, for the manifest."""
+    """Identity of config, data and frozen weights, for the manifest."""
     return {
         "config_hash": config_hash(parts.config.resolved()),
         "data_hash": parts.source.data_hash,
         **({} if parts.val is None else {"val_hash": parts.val.data_hash}),
-        **parts.lots.hashes(),
+        **parts.trainable.hashes(),
     }
 
 
 def refuse_other_base(parts: Parts, manifest: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that was trained beside other weights than those that stand now. Raises
+    """Refuse a checkpoint that was trained with other frozen weights than today's. Raises
     ConfigError.
     """
-    now, base = parts.lots.hashes(), parts.lots.base
+    now, base = parts.trainable.hashes(), parts.trainable.base
     if manifest.get(FROZEN) != now.get(FROZEN):
         if base is None or FROZEN not in manifest:
             what = "the tensors that are trained are others than those of its checkpoint"
             hint = "put the recipe back, or begin a new run"
             raise ConfigError(f"training.mode: {what}", hint=hint)
-        where = base.folder or "training.seed"
-        what = f"the weights of {where} are not those that its checkpoint was trained on"
+        what = f"model.path: the weights of {base.folder}"
         hint = "put them back, or name where they are now: model.path"
-        raise ConfigError(f"model.path: {what}: {base.hash}, not {manifest[FROZEN]}", hint=hint)
+        if base.folder is None:
+            what = "training.seed: the frozen weights that it draws"
+            hint = "put it back, or begin a new run"
+        what = f"{what} are not those that its checkpoint was trained on"
+        raise ConfigError(f"{what}: {base.hash}, not {manifest[FROZEN]}", hint=hint)
     if manifest.get(BESIDE) != now.get(BESIDE):
         names = ", ".join(parts.recipe.others) or "a model that is not there now"
         what = f"{names}: the weights beside which its checkpoint was trained were others"
@@ -168,7 +171,7 @@ def take_snapshot(
     journal = reporter.journal
     if parts.ranks.is_sharded:
         parts.ranks.send_order(Word.GATHER)
-    model = copies.copy(parts.lots.saved(), "model")
+    model = copies.copy(parts.trainable.saved(), "model")
     optimizer = copies.copy(parts.optimizer.tensors(), "optimizer")
     if parts.placement.is_gpu:
         torch.cuda.synchronize(parts.placement.device)
@@ -230,7 +233,7 @@ def _place_in(parts: Parts, trainer: Mapping[str, Any]) -> Place:
 def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> Parts:
     """What of a checkpoint belongs to every rank; parts on the run's clock. Raises as `restore`."""
     try:
-        load_weights(parts.lots, checkpoint.model())
+        load_weights(parts.trainable, checkpoint.model())
         parts.optimizer.load(checkpoint.optimizer())
     except (RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:1000]
@@ -279,10 +282,13 @@ def reset_parts(parts: Parts) -> None:
     """What of it belongs to every rank."""
     seed = parts.config.training.seed
     seed_everything(seed)
-    if parts.ranks.is_sharded or parts.lots.frozen:
-        fresh = parts.recipe.model(torch.device("cpu"))
+    is_sharded = parts.ranks.is_sharded
+    if (
+        is_sharded or parts.trainable.frozen
+    ):  # drawn where they were first: other devices draw others
+        fresh = parts.recipe.model(torch.device("cpu") if is_sharded else parts.placement.device)
         parts.recipe.first_weights(fresh)
-        load_weights(parts.lots, Trainable(parts.recipe, fresh).saved())
+        load_weights(parts.trainable, Trainable(parts.recipe, fresh).saved())
     else:
         parts.recipe.first_weights(parts.model)
     parts.optimizer.reset()

@@ -171,7 +171,7 @@ class PlainStep:
         with self.parts.placement.autocast():
             _, (loss, _) = self._model(ids, score=scored_by(self.parts, Batch(ids)))
         (loss * scale).backward()
-        named = self.parts.lots.trained().items()
+        named = self.parts.trainable.trained().items()
         found = {name: p.grad / scale for name, p in named if p.grad is not None}
         self.drop()
         return Seen(loss.detach(), None, found)
@@ -282,7 +282,7 @@ def _absent_kinds(parts: Parts) -> frozenset[str]:
     """Kinds of groups that a model without such parameters has not."""
     wanted = parts.config.optimizer
     moved = {"hidden"} if wanted.name == "muon" else set()
-    groups = {*parts.lots.groups().values()} - moved
+    groups = {*parts.trainable.groups().values()} - moved
     there = {kind_of(group, wanted.own_lr) for group in groups}
     return frozenset({"vectors", "matrices"} - there)
 
@@ -314,7 +314,7 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
 
 def _unfused(parts: Parts) -> Parts:
     """With the optimizer of a plain step, which goes on where the flat one is."""
-    plain, state = plain_optimizer(parts.config, parts.lots), parts.optimizer.tensors()
+    plain, state = plain_optimizer(parts.config, parts.trainable), parts.optimizer.tensors()
     if int(next(value for name, value in state.items() if name.startswith("step."))):
         plain.load(state)
     return replace(parts, optimizer=plain)
@@ -472,7 +472,7 @@ class Seen:
 def scored_by(parts: Parts, batch: Batch) -> HeadScore:
     """What the recipe makes of the head's output."""
     assert parts.recipe.head is not None, "neither compiled nor fused"
-    return parts.recipe.head.of(batch)
+    return parts.recipe.head.bind(batch)
 
 
 def compare(parts: Parts, fused: FusedLlama, batch: Batch) -> list[str]:
@@ -551,7 +551,7 @@ def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
 
 @contextmanager
 def widened(model: nn.Module) -> Iterator[None]:
-    """In here what stands in half precision is in fp32, too."""
+    """In here what is frozen in half precision is in fp32, too."""
     narrow = [(p, p.data) for p in model.parameters() if p.dtype in (torch.float16, torch.bfloat16)]
     for parameter, kept in narrow:
         parameter.data = kept.float()
@@ -573,7 +573,7 @@ def plain_gradients(parts: Parts, batch: Batch, *, half: bool, scale: float = 1.
         with torch.no_grad():
             logits, _ = model(*told)
     # in place: there is room for one of each
-    named = parts.lots.trained().items()
+    named = parts.trainable.trained().items()
     found = {n: p.grad.div_(scale) for n, p in named if p.grad is not None}
     model.zero_grad(set_to_none=True)
     return Seen(loss.detach(), logits.detach(), found)

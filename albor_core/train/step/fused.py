@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -52,10 +52,8 @@ class _Shaped:
 def _empty(like: Batch | None, B: int, T: int, device: torch.device) -> Batch:
     """Room for batches (B, T) that have what `like` has."""
     ids = torch.zeros((B, T), dtype=torch.int64, device=device)
-    found = like or Batch(ids)
-    document = None if found.document is None else torch.zeros_like(found.document, device=device)
-    extra = {name: torch.zeros_like(one, device=device) for name, one in found.extra.items()}
-    return Batch(ids, torch.zeros_like(ids), document, extra)
+    room = (like or Batch(ids)).each(lambda one: torch.zeros_like(one, device=device))
+    return replace(room, ids=ids, labels=torch.zeros_like(ids))
 
 
 def _copy_in(room: Batch, batch: Batch) -> None:
@@ -117,10 +115,9 @@ class GraphedStep:
         self._shapes: dict[tuple[int, int], _Shaped] = {}
         whole = _empty(like, B, T, device)
         for pieces in (1, *cuts):
-            room = (
-                whole if pieces == 1 else _empty(whole.cut(pieces), B * pieces, T // pieces, device)
-            )
-            shape, loss = (B * pieces, T // pieces), torch.full_like(self._total, torch.nan)
+            shape = B * pieces, T // pieces
+            room = whole if pieces == 1 else _empty(whole.cut(pieces), *shape, device)
+            loss = torch.full_like(self._total, torch.nan)
             named = loss.new_zeros(0 if head is None else len(head.columns))
             self._now = _Shaped(room, [], loss, named)
             self._now.run = self._ready_to_run(
@@ -157,7 +154,7 @@ class GraphedStep:
 
     def _forward(self) -> None:
         now, batch = self._now, self._now.batch
-        score = None if self.head is None else self.head.of(batch)
+        score = None if self.head is None else self.head.bind(batch)
         now.loss = self.model.forward(
             batch.ids, self._upstream, batch.labels, batch.document, score=score
         )

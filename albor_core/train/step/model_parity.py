@@ -191,7 +191,7 @@ def pose(
             # of today's weights, so now or never; it is looked at where the logits are far off
             _rounded(parts, there)[0].cpu(),
             float(loss),
-            parts.lots.all(),
+            parts.trainable.all(),
         )
     except REFUSALS as error:
         return not_compared(error)

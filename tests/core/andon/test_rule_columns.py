@@ -8,7 +8,7 @@ import random
 import pytest
 
 from albor_core.andon.rules.columns import replay_columns
-from albor_core.andon.rules.replay import replay_all
+from albor_core.andon.rules.replay import replay
 from albor_core.andon.rules.sources import rules_from
 
 pytest.importorskip("numpy")
@@ -71,6 +71,6 @@ def test_columns_say_what_the_engine_says(text, odd):
             compared += 1
             key = rule.condition.metric
             assert told(found) == told(
-                replay_all((rule,), ((step, {key: value}, wall) for step, value, wall in rows))
+                replay((rule,), ((step, {key: value}, wall) for step, value, wall in rows))
             )
     assert compared or odd

@@ -296,7 +296,7 @@ def test_runs_whose_files_were_not_read_yet_are_no_all_clear(run: RunDir) -> Non
 def test_a_run_that_ended_a_moment_ago_is_no_all_clear_until_its_index_process_is_through(
     run: RunDir,
 ) -> None:
-    """Where nobody looked before, what ended within the minute is looked at once more."""
+    """At the first look, what ended within the minute is looked at once more."""
     Journal(run.journal, attempt=1).metrics(1, {"val/mse": math.nan})
     index_now(run)
     now = time.time()

@@ -330,7 +330,7 @@ def test_rows_stay_when_the_store_is_lost_and_indexers_begin_another(tmp_path, h
     index(live)
     view = poll_until(feed, lambda view: "not in experiments.db" in view.problem)
     assert "3 registered runs are" in view.problem, "nothing brings back what has no folder"
-    assert "since " not in view.problem, "nobody knows since when"
+    assert "since " not in view.problem, "since when is not known"
     assert "albor db rebuild" in view.problem
     assert words(view) == words(before)
     assert {row.id: row.loss for row in view.rows} == {row.id: row.loss for row in before.rows}

@@ -23,7 +23,8 @@ def folded(values, width):
 def fired(condition, values, *, width=None, warmup_steps=2000):
     (rule,) = rules_from({"alerts": [{"condition": condition}]}, warmup_steps=warmup_steps)
     pairs = enumerate(values, 1) if width is None else _unfolded(folded(values, width), rule)
-    return [alert.step for alert in replay((rule,), ((s, {"train/loss": v}) for s, v in pairs))]
+    found = replay((rule,), ((s, {"train/loss": v}) for s, v in pairs))
+    return [alert.step for alert in found if alert.state == "fired"]
 
 
 WILD = [10.4, 9.0, 10.2, 9.8, 9.7, 9.9, 10.1] + [9.0] * 60

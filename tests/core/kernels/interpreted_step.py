@@ -28,7 +28,7 @@ from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.head import HeadScore, NextTokens, Scored
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.model.standing import StandingMatrix
+from albor_core.model.matrices import PackedMatrix
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.head_loss import CrossEntropy, LogLoss
 from albor_core.train.build import build
@@ -314,7 +314,7 @@ def sees_every_token_first() -> None:
     ids, weight = tokens(), torch.tensor([0.3, 0.3])
     batch, sums = Batch(ids, None, None, {"weight": weight}), []
     model, fused, optimizer = made(TINY)
-    score = Pairs().of(batch)
+    score = Pairs().bind(batch)
     _, (_, wanted) = model(ids, score=score)
     seen = plain(model, ids, score)
     limit, errors = fused_module.LOGITS_BYTES, []
@@ -337,7 +337,7 @@ def sees_every_token_first() -> None:
     say("its figure", all(abs(ratio - 1) < 1e-5 for ratio in sums), sums)
 
 
-class Int8(StandingMatrix):
+class Int8(PackedMatrix):
     """A row's values over its largest."""
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -351,7 +351,9 @@ class Int8(StandingMatrix):
         torch.mul(self.packed, self.scale, out=out)
 
 
-def trains_a_part(name: str, stands: Callable[[str], bool], packed: tuple[str, ...] = ()) -> None:
+def trains_a_part(
+    name: str, is_frozen: Callable[[str], bool], packed: tuple[str, ...] = ()
+) -> None:
     """Gradients of what is trained, and nothing moves but that."""
     model = Llama(TINY)
     init_weights(model, 0)
@@ -360,7 +362,7 @@ def trains_a_part(name: str, stands: Callable[[str], bool], packed: tuple[str, .
             place = layer.self_attn if module in ("q_proj", "k_proj", "v_proj") else layer.mlp
             setattr(place, module, Int8(getattr(place, module).weight.detach()))
     for one, parameter in model.named_parameters():
-        parameter.requires_grad_(not stands(one))
+        parameter.requires_grad_(not is_frozen(one))
     _, (loss, _) = model(tokens(), score=NextTokens(tokens()))
     loss.backward()
     found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
@@ -494,10 +496,15 @@ def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
     """
     model, fused, optimizer = made(TINY)
     place = Placement(torch.device("cpu"), None, "bf16", compiles=False)
-    lots = SimpleNamespace(trained=lambda: dict(model.named_parameters()))
+    trainable = SimpleNamespace(trained=lambda: dict(model.named_parameters()))
     recipe = SimpleNamespace(head=CrossEntropy())
     parts: Any = SimpleNamespace(
-        model=model, decoder=model, lots=lots, optimizer=optimizer, placement=place, recipe=recipe
+        model=model,
+        decoder=model,
+        trainable=trainable,
+        optimizer=optimizer,
+        placement=place,
+        recipe=recipe,
     )
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     clean = compare(parts, fused, Batch(tokens()))

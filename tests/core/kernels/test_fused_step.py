@@ -241,24 +241,24 @@ def test_weights_that_do_not_cancel_are_compared_as_they_are():
         assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
 
 
-def test_matrices_that_stand_lie_apart_in_half_precision_and_have_no_gradient():
+def test_frozen_matrices_lie_apart_in_half_precision_and_have_no_gradient():
     model = Llama(TINY)
     init_weights(model, 3)
-    still = {n for n, _ in model.named_parameters() if "mlp" in n or n == "model.norm.weight"}
-    for name in still:
+    frozen = {n for n, _ in model.named_parameters() if "mlp" in n or n == "model.norm.weight"}
+    for name in frozen:
         model.get_parameter(name).requires_grad_(False)
     before = {name: t.clone() for name, t in model.state_dict().items()}
     flat = FlatParameters(model, torch.bfloat16)
-    assert flat.frozen == still
-    assert {*flat.still.places} == {name for name in still if "mlp" in name}
-    assert flat.still.master.dtype is torch.bfloat16
-    assert flat.still.master is flat.still.shadow
-    assert {*flat.gradients()} == before.keys() - still
+    assert flat.frozen == frozen
+    assert {*flat.frozen_matrices.places} == {name for name in frozen if "mlp" in name}
+    assert flat.frozen_matrices.master.dtype is torch.bfloat16
+    assert flat.frozen_matrices.master is flat.frozen_matrices.shadow
+    assert {*flat.gradients()} == before.keys() - frozen
     for name, value in model.state_dict().items():
-        kind = torch.bfloat16 if name in flat.still.places else torch.float32
+        kind = torch.bfloat16 if name in flat.frozen_matrices.places else torch.float32
         assert torch.equal(value, before[name].to(kind))
     optimizer = FlatAdamW(flat, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    assert {name.partition(".")[2] for name in optimizer.tensors()} == before.keys() - still
+    assert {name.partition(".")[2] for name in optimizer.tensors()} == before.keys() - frozen
 
 
 def test_projections_that_are_one_matrix_are_trained_together_or_the_step_is_not_fused():

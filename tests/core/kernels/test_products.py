@@ -15,7 +15,8 @@ from torch import Tensor
 from albor_core.kernels import toolchain
 from albor_core.kernels.ops import products, swiglu_down, swiglu_up
 from albor_core.kernels.toolchain import HAS_TRITON
-from albor_core.model.mlp import HalfMlp, Weight
+from albor_core.model.matrices import Weight
+from albor_core.model.mlp import HalfMlp
 
 needs_gluon = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 FULL, SPENT, DONE, TAKEN = range(4)  # barriers, as they are allocated

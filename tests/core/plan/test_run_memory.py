@@ -138,6 +138,7 @@ def test_plan_and_trainer_agree_on_what_keeps_the_fused_step_away(override, monk
 
     from albor_core.kernels import dispatch
     from albor_core.recipes.registry import recipe_of
+    from albor_core.recipes.trainable import Trainable
     from albor_core.train.build import obstacle_to_fusion
     from albor_core.train.ranks.placement import Placement
 
@@ -147,7 +148,9 @@ def test_plan_and_trainer_agree_on_what_keeps_the_fused_step_away(override, monk
     placement = Placement(
         torch.device("cuda"), "H200", training.mixed_precision, training.compile is not False
     )
-    told = obstacle_to_fusion(recipe_of(config), placement)
+    recipe = recipe_of(config)
+    trainable = Trainable(recipe, recipe.model(torch.device("cpu")))
+    told = obstacle_to_fusion(recipe, placement, trainable)
     assert estimated.fusion_obstacles(config, "cuda", (9, 0)) == ((told,) if told else ())
     facts = PlanFacts(Path("c"), SplitFacts(Path("x")), device="cuda", gpu_capability=(9, 0))
     assert (memory(config, facts).step == "fused") == (told == "")

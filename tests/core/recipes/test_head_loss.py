@@ -65,11 +65,11 @@ def through_pieces(score, h, weight, upstream, size):
     asked, flat = score.begin(upstream), h.flatten(0, 1)
     pieces = [slice(at, min(at + size, len(flat))) for at in range(0, len(flat), size)]
     dh, dw = torch.empty_like(flat), torch.zeros_like(weight)
-    if asked.looks_first:
+    if asked.reads_first:
         for rows in pieces:
             logits = flat[rows] @ weight.t()
             before = logits.clone()
-            asked.look(rows, logits)
+            asked.read(rows, logits)
             assert torch.equal(logits, before)
     for rows in reversed(pieces):
         logits = flat[rows] @ weight.t()
@@ -84,7 +84,7 @@ def test_a_loss_of_tokens_is_the_same_in_pieces_and_by_autograd(loss, size):
     source = torch.Generator().manual_seed(2)
     h = torch.randn(B, T, D, generator=source, requires_grad=True)
     weight = torch.randn(V, D, generator=source, requires_grad=True)
-    score, upstream = loss.of(batch()), torch.tensor(0.7)
+    score, upstream = loss.bind(batch()), torch.tensor(0.7)
     mean, means = score(h, weight)
     wanted = torch.autograd.grad(mean, (h, weight), upstream)
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_a_loss_of_tokens_is_the_same_in_pieces_and_by_autograd(loss, size):
 
 def test_only_what_is_more_than_a_mean_sees_every_token_before_the_first_gradient():
     looks = {
-        type(loss).__name__: loss.of(batch()).begin(torch.ones(())).looks_first
+        type(loss).__name__: loss.bind(batch()).begin(torch.ones(())).reads_first
         for loss in (CrossEntropy(), Smoothed(), LogLoss(), Pairs(), Both())
     }
     assert looks == {
@@ -114,5 +114,5 @@ def test_only_what_is_more_than_a_mean_sees_every_token_before_the_first_gradien
 def test_the_log_loss_without_more_is_the_cross_entropy():
     source = torch.Generator().manual_seed(3)
     h, weight = torch.randn(B, T, D, generator=source), torch.randn(V, D, generator=source)
-    (one, _), (other, _) = (loss.of(batch())(h, weight) for loss in (CrossEntropy(), LogLoss()))
+    (one, _), (other, _) = (loss.bind(batch())(h, weight) for loss in (CrossEntropy(), LogLoss()))
     assert float(one) == pytest.approx(float(other), rel=1e-6)

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import jsonschema
 import pytest
 import torch
+import yaml
 
+from albor_core.config.json_schema import config_schema
 from albor_core.config.load import parse_config
 from albor_core.config.recipes import registry
-from albor_core.config.recipes.entry import Lots
+from albor_core.config.recipes.entry import ParameterCounts
 from albor_core.config.recipes.registry import NAMES, entries, entry_of
 from albor_core.config.sections import Fraction01, Section
 from albor_core.plan.facts import PlanFacts, SplitFacts
@@ -40,10 +43,12 @@ def typed(monkeypatch):
 
 
 def test_every_recipe_is_named_like_its_file_and_its_class_is_there():
-    config = parse_config(TINY, file="c")
     for name, entry in entries().items():
         assert entry.name == name
-        assert isinstance(recipe_of(config), Recipe)
+        config = parse_config(TINY, file="c", overrides=[f"training.mode={name}"])
+        found = recipe_of(config)
+        assert isinstance(found, Recipe)
+        assert entry.recipe == f"{type(found).__module__}:{type(found).__name__}"
     assert entry_of("own_model:Mine") is None
 
 
@@ -60,6 +65,14 @@ def test_settings_of_a_recipe_are_typed_and_have_their_defaults(typed):
     assert "less than" in found["recipe.smoothing"]
 
 
+def test_the_schema_knows_the_settings_of_a_recipe(typed):
+    config = yaml.safe_load(TINY)
+    check = jsonschema.Draft202012Validator(config_schema())
+    assert check.is_valid(config | {"recipe": {"smoothing": 0.3}})
+    assert not check.is_valid(config | {"recipe": {"smothing": 0.3}})
+    assert not check.is_valid(config | {"recipe": {"smoothing": 2.0}})
+
+
 def test_a_field_that_a_recipe_does_not_read_is_refused_with_those_that_do(typed):
     sections = {"training": parse_config(TINY, file="c").training}
     assert not [*registry._unread("causal_lm", sections)]
@@ -70,24 +83,26 @@ def test_a_field_that_a_recipe_does_not_read_is_refused_with_those_that_do(typed
     assert "0.0001" in problem.message and "training.mode is causal_lm" in problem.message
 
 
-def test_what_stands_costs_the_bytes_that_it_takes():
+def test_what_is_frozen_costs_the_bytes_that_it_takes():
     """Of the fused step's buffers, without activations."""
     config = parse_config(TINY, file="c")
     recipe = recipe_of(config)
     recipe.trains = lambda name: "norm" in name
-    lots = Trainable(recipe, recipe.model(torch.device("cpu")))
-    optimizer = flat_optimizer(config, lots)
+    trainable = Trainable(recipe, recipe.model(torch.device("cpu")))
+    optimizer = flat_optimizer(config, trainable)
     flat = optimizer.flat
     shape = config.model.architecture.shape()
     facts = PlanFacts("c", SplitFacts("x"), device="cuda", gpu_capability=(9, 0))  # type: ignore[arg-type]
-    plan = memory(config, facts, Lots.of_vectors(shape))
+    every = ParameterCounts.of_all(shape)
+    norms = ParameterCounts(0, every.vectors, 0, frozen_matrices=every.matrices)
+    plan = memory(config, facts, norms)
     whole = memory(config, facts)
     assert plan.step == whole.step == "fused"
-    still, vectors = (  # what lies between them is alignment
+    frozen, vectors = (  # what lies between them is alignment
         sum(shape.numel() for _, shape in segment.places.values())
-        for segment in (flat.still, flat.vectors)
+        for segment in (flat.frozen_matrices, flat.vectors)
     )
-    assert plan.weights == 2 * still + 4 * vectors
+    assert plan.weights == 2 * frozen + 4 * vectors
     assert plan.gradients == 4 * vectors
     state = {name: t for name, t in optimizer.tensors().items() if not name.startswith("step.")}
     assert plan.optimizer == sum(tensor.nbytes for tensor in state.values())

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from albor_core.run.errors import UsageError
-from albor_core.run.registry import PlacesNow, is_begun_here, register
+from albor_core.run.registry import PlacesNow, is_begun_here, is_launched_here, known_as, register
 from albor_core.run.rundir import (
     RunDir,
     create_run,
@@ -153,6 +153,25 @@ def test_a_moved_home_remembers_what_it_began(home):
     new = home("new")
     old.rename(new)
     assert is_begun_here(RunDir(new / "runs" / "one"))
+
+
+def test_a_home_of_a_version_before_marks_began_what_it_lists_and_nothing_that_came_since(
+    home, tmp_path
+):
+    home("theirs")
+    gifts = [_made(tmp_path / "theirs" / "runs", name, created=2.0) for name in ("gift", "one")]
+    mine = home("mine")
+    own = _made(mine / "runs")
+    shutil.rmtree(mine / "begun")
+    came = [RunDir(tmp_path / "unpacked" / gift.own_id) for gift in gifts]
+    for gift, run in zip(gifts, came, strict=True):
+        shutil.copytree(gift.path, run.path)
+    assert [is_launched_here(run) for run in (own, *came)] == [True, False, False]
+    assert not (mine / "begun").exists(), "to ask writes nothing"
+    for run in came:
+        register(known_as(run))
+    assert [is_launched_here(run) for run in (own, *came)] == [True, False, False]
+    assert [mark.name for mark in (mine / "begun").iterdir()] == ["one.json"]
 
 
 @pytest.mark.parametrize(

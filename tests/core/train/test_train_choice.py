@@ -68,7 +68,7 @@ def with_flat_buffers(folder, **changes):
     raw = json.dumps(tiny_config(folder, **FEW, **changes)).encode()
     config = parse_config(raw, file="tiny.yaml")
     parts = build(config)
-    return replace(parts, optimizer=flat_optimizer(config, parts.lots))
+    return replace(parts, optimizer=flat_optimizer(config, parts.trainable))
 
 
 def chosen(parts, monkeypatch, faults=(), graphed=Graphed):
@@ -290,7 +290,7 @@ def in_fp16(folder, loudness, norm_scale):
     with torch.no_grad():
         parts.model.model.norm.weight.mul_(norm_scale)
     place = replace(parts.placement, precision="fp16")
-    plain = parts_module.plain_optimizer(parts.config, parts.lots)
+    plain = parts_module.plain_optimizer(parts.config, parts.trainable)
     scale = LossScale(torch.device("cpu"))
     scale.scale.fill_(loudness)
     return replace(parts, placement=place, optimizer=plain, scale=scale)
@@ -349,7 +349,7 @@ def test_a_compiler_that_fails_leaves_a_sharded_model_as_it_is(tmp_path, compili
         layer._compiled_call_impl = no_compiler(layer)
     sharded = Ranks(is_sharded=True)
     place = replace(parts.placement, compiles=True, ranks=sharded)
-    plain = parts_module.plain_optimizer(parts.config, parts.lots)
+    plain = parts_module.plain_optimizer(parts.config, parts.trainable)
     journal = Journal()
     after, _ = choose.choose_step(replace(parts, placement=place, optimizer=plain), journal)
     assert "No working C++ compiler" in journal.reasons("kernels.rejected")["compiled"]

@@ -233,7 +233,7 @@ def test_micro_batches_that_score_unequal_numbers_of_tokens_add_up_to_the_whole_
     parts.model.zero_grad()
     micros = [parts.batch(0, micro) for micro in range(3)]
     ids, labels = (torch.cat([getattr(b, part) for b in micros]) for part in ("ids", "labels"))
-    _, (loss, _) = parts.model(ids, score=parts.recipe.head.of(Batch(ids, labels)))
+    _, (loss, _) = parts.model(ids, score=parts.recipe.head.bind(Batch(ids, labels)))
     loss.backward()
     assert float(total) == pytest.approx(float(loss.detach()), rel=1e-6)
     wanted = {name: p.grad for name, p in parts.model.named_parameters()}
@@ -263,7 +263,7 @@ def test_nothing_scored_is_a_loss_of_0_without_a_gradient(tmp_path):
         parts = build(config_of(tmp_path, training__stability={"z_loss": z_loss}))
         model, ids = parts.model, torch.zeros((2, 8), dtype=torch.int64)
         unscored = Batch(ids, torch.full_like(ids, IGNORED))
-        _, (loss, _) = model(ids, score=parts.recipe.head.of(unscored))
+        _, (loss, _) = model(ids, score=parts.recipe.head.bind(unscored))
         loss.backward()
         assert float(loss) == 0.0
         assert all(not p.grad.any() for p in model.parameters())

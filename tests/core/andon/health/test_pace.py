@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from albor_core.andon.health import watch as health_watch
 from albor_core.andon.health.facts import HealthFacts
 from albor_core.andon.health.watch import HealthWatch
 
@@ -34,7 +35,7 @@ def test_a_loss_that_never_was_anything_but_zero_is_told():
 def at_end(values, **beside):
     watch = HealthWatch(HealthFacts())
     for step, value in enumerate(values, 1):
-        assert not [*watch.take_zeros(step, {"train/loss": value, **beside})]
+        assert not watch.take_step(step, {"train/loss": value, **beside}, float(step))
     return [(one.rule, one.severity, one.step) for one in watch.end()]
 
 
@@ -56,6 +57,23 @@ def test_a_run_of_zeros_is_counted_through_another_process():
         for one in second.take_step(step, {"train/loss": 0.0}, float(step))
     ]
     assert told == [("loss-is-zero", "fired")]
+
+
+def test_a_learner_from_rewards_is_known_through_another_process():
+    first, second = HealthWatch(HealthFacts()), HealthWatch(HealthFacts())
+    for step in range(1, 13):
+        assert not first.take_step(step, {"train/loss": 0.0, "reward": 1.0}, float(step))
+    second.load(first.to_json())
+    assert not [*second.end()]
+
+
+def test_a_name_is_judged_once_however_many_there_are(monkeypatch):
+    judged, speed = [], health_watch.is_speed
+    monkeypatch.setattr(health_watch, "is_speed", lambda key: judged.append(key) or speed(key))
+    watch, names = HealthWatch(HealthFacts()), [f"layer_{n}/entropy" for n in range(5000)]
+    for step in range(1, 4):
+        watch.take_step(step, dict.fromkeys(names, 1.0), float(step))
+    assert judged == names
 
 
 def test_a_collapse_of_whatever_speed_is_logged_is_told_once():

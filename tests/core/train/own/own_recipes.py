@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, logsigmoid
 from albor_core.data.load.order import SequenceOrder
 from albor_core.model.head import IGNORED, shifted
 from albor_core.model.llama import init_weights
-from albor_core.model.standing import StandingMatrix
+from albor_core.model.matrices import PackedMatrix
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.causal_lm import CausalLM
 from albor_core.recipes.head_loss import LogLoss, TokenLoss
@@ -94,7 +94,7 @@ class Norms(CausalLM):
         return "norm" in name
 
 
-class Int8(StandingMatrix):
+class Int8(PackedMatrix):
     """A row's values over its largest."""
 
     def __init__(self, weight):
@@ -109,11 +109,11 @@ class Int8(StandingMatrix):
 
 
 class Packed(Norms):
-    """The MLPs stand as int8; the norms have a file of another name."""
+    """The MLPs are packed as int8; the norms have a file of another name."""
 
     weights_file = "norms.safetensors"
 
-    def settle(self, model):
+    def pack(self, model):
         for layer in model.model.layers:
             for name in ("gate_proj", "up_proj", "down_proj"):
                 weight = getattr(layer.mlp, name).weight.detach()
@@ -121,7 +121,7 @@ class Packed(Norms):
 
 
 class Taught(CausalLM):
-    """Also by another decoder, which stands beside it."""
+    """Also by another decoder, which is frozen."""
 
     columns = ("kl",)
 
@@ -180,14 +180,14 @@ class Preferred(CausalLM):
                 with torch.no_grad():
                     logp = log_p(model(pair)[0].flatten(0, 1), pair).view(2, -1).sum(1)
                 write_json(file, {"margin": float(logp[0] - logp[1])}, durable=False)
-            room.tell((row + 1) / len(self.pairs))
+            room.report((row + 1) / len(self.pairs))
         for row in range(len(self.pairs)):
             self.reference[row] = read_json(room.folder / f"{row}.json")["margin"]
 
     def loss(self, model, batch):
         pair = torch.cat((batch.ids, batch.extra["other"]))
         found = {**batch.extra, "margin": self.reference[batch.extra["row"]].repeat(2)}
-        _, (mean, means) = model(pair, score=PairLoss().of(Batch(pair, None, None, found)))
+        _, (mean, means) = model(pair, score=PairLoss().bind(Batch(pair, None, None, found)))
         number = len(batch)
         return mean * number, {name: value * number for name, value in means.items()}
 

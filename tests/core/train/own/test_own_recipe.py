@@ -16,6 +16,8 @@ from albor_core.cli.main import cli
 from albor_core.config.load import LoadedConfig, load_config, parse_config
 from albor_core.launch.planned import plan_run
 from albor_core.launch.run_folder import new_run
+from albor_core.plan.facts import PlanFacts, SplitFacts
+from albor_core.plan.plan import plan
 from albor_core.plan.text import render
 from albor_core.recipes.registry import recipe_of
 from albor_core.run.errors import ConfigError
@@ -95,6 +97,12 @@ def test_without_steps_a_plan_says_that_the_source_decides(tmp_path):
     made = plan_run(loaded(tmp_path, "training.max_steps=null"))
     assert made.max_steps is None
     assert "the run takes 8 epochs of the rows of its source, 16 a step" in made.notes
+
+
+def test_a_plan_does_not_say_of_a_class_that_it_has_not_seen_that_the_fused_step_is_off(tmp_path):
+    config = loaded(tmp_path, "training.device=cuda", "training.mixed_precision=bf16").config
+    facts = PlanFacts(tmp_path / "c.yaml", SplitFacts(tmp_path), device="cuda")
+    assert not [note for note in plan(config, facts).notes if "fused" in note]
 
 
 def test_a_plan_misses_a_module_that_lies_nowhere(tmp_path):

@@ -1,21 +1,26 @@
-"""A recipe that trains a part of a model: what is saved, what stands, and who reads it."""
+"""A recipe that trains a part of a model: what is saved, what is frozen, and who reads it."""
 
 import json
 import math
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from own_recipes import Int8
 from tiny_run import history, make_run, rewrite_config, train, train_here
+from torch import nn
 
 from albor_core.checkpoint.folder import list_checkpoints, verify
 from albor_core.model.hf.folder import open_model
 from albor_core.model.hf.tensors import load_model
+from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError, DataError, NotFoundError
 from albor_core.run.files.fingerprint import fingerprint
 from albor_core.run.files.weight_files import open_weights
+from albor_core.train.ranks.sharding import fingerprint as compared
 from albor_core.train.resume.digest import digest
 
 FEW = {"training__max_steps": 6, "training__warmup_steps": 1, "training__eval_interval": 3}
@@ -105,6 +110,20 @@ def test_from_random_weights_the_seed_is_what_the_rest_comes_from(tmp_path):
     assert digest(runs[0]) == digest(runs[1])
     with pytest.raises(DataError, match=r"drawn from training\.seed"):
         open_weights(newest(runs[0]).path)
+    rewrite_config(runs[0], "training.seed", 7)
+    with pytest.raises(ConfigError, match=r"^training\.seed: the frozen weights that it draws"):
+        train_here(runs[0], attempt=2, allow_config_change=True)
+
+
+def test_ranks_are_compared_by_packed_matrices_too_and_not_by_what_a_forward_counts():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), Int8(torch.eye(2)))
+    everything = SimpleNamespace(trains=lambda name: not name.startswith("2."))
+    trainable = Trainable(everything, model)
+    first = compared(trainable)
+    model[1].running_mean += 1
+    assert compared(trainable) == first
+    model[2].packed[0, 1] += 1
+    assert compared(trainable) != first
 
 
 def resumed(folder, **changes):
@@ -116,7 +135,7 @@ def resumed(folder, **changes):
     return whole, halves
 
 
-def test_a_matrix_that_stands_as_int8_is_read_behind_one_call_and_saved_by_nobody(tmp_path, base):
+def test_a_matrix_packed_as_int8_is_read_behind_one_call_and_not_saved(tmp_path, base):
     changes = {"training__mode": "own_recipes:Packed", "model__path": str(base)}
     whole, halves = resumed(tmp_path, **changes)
     assert digest(whole) == digest(halves)
@@ -130,7 +149,7 @@ def test_a_matrix_that_stands_as_int8_is_read_behind_one_call_and_saved_by_nobod
     assert one == pytest.approx(other, abs=0.05)
 
 
-def test_a_model_that_stands_beside_is_known_by_its_hash_and_in_no_optimizer(tmp_path):
+def test_a_frozen_model_beside_it_is_known_by_its_hash_and_in_no_optimizer(tmp_path):
     changes = {"training__mode": "own_recipes:Taught", "recipe": {"teacher_seed": 7}}
     whole, halves = resumed(tmp_path, **changes)
     assert digest(whole) == digest(halves)

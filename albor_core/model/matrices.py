@@ -1,8 +1,9 @@
-"""Matrices as a step uses them: those that are trained, and those that stand, maybe packed.
+"""Matrices as a step multiplies by them: trained, frozen, or frozen and packed.
 
-Whoever multiplies asks `Weight.values`. Of a matrix that is trained, or stands as it is, they lie
-in memory; one that is packed (a `StandingMatrix`) is written to a scratch that all of them share,
-and is there until the next one is read. What stands has no gradient, and a backward writes none.
+`Weight.value` gives the numbers. Those of a trained matrix, or of a frozen one that is not packed,
+lie in memory; a `PackedMatrix` (int8 and scales, say) is written to a scratch that all of them
+share, good until the next one is asked. A frozen matrix has no gradient, and no backward writes
+one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class StandingMatrix(nn.Module, ABC):
-    """A linear map without a bias whose matrix nobody trains, kept in a form of its own; it takes
-    the place of an nn.Linear in the decoder. Its buffers are what it keeps.
+class PackedMatrix(nn.Module, ABC):
+    """A frozen linear map without a bias, whose matrix its buffers hold in a form of their own; it
+    takes the place of an nn.Linear in the decoder.
     """
 
     shape: tuple[int, int]
@@ -45,7 +46,7 @@ class _Through(torch.autograd.Function):
     """Keeps nothing: the backward has the values written again."""
 
     @staticmethod
-    def forward(ctx: object, x: Tensor, matrix: StandingMatrix) -> Tensor:
+    def forward(ctx: object, x: Tensor, matrix: PackedMatrix) -> Tensor:
         ctx.matrix = matrix  # type: ignore[attr-defined]
         return F.linear(x, matrix.values(x.dtype))
 
@@ -85,24 +86,21 @@ class Weight:
 
 
 class _HasScratch(Protocol):
-    def scratch(self, rows: int, columns: int, device: torch.device) -> Tensor: ...
+    def scratch(self, shape: torch.Size, device: torch.device) -> Tensor: ...
 
 
 class UnpackedWeight(Weight):
     """Of packed matrices, one above the other."""
 
-    def __init__(
-        self, parts: Sequence[StandingMatrix], rows: int, columns: int, room: _HasScratch
-    ) -> None:
+    def __init__(self, parts: Sequence[PackedMatrix], room: _HasScratch) -> None:
         self._parts, self._room, self.gradient = parts, room, None
-        self.shape = torch.Size((rows, columns))
+        self.shape = torch.Size((sum(one.shape[0] for one in parts), parts[0].shape[1]))
         self._device = next(parts[0].buffers()).device
-        room.scratch(rows, columns, self._device)  # before a graph is captured
+        room.scratch(self.shape, self._device)  # before a graph is captured
 
     @property
     def value(self) -> Tensor:
-        rows, columns = self.shape
-        out = self._room.scratch(rows, columns, self._device)
+        out = self._room.scratch(self.shape, self._device)
         begin = 0
         for one in self._parts:
             one.write(out[begin : begin + one.shape[0]])

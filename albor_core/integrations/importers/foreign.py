@@ -86,7 +86,7 @@ Item = Point | ForeignMedium | Rewind | MetricWord
 @dataclass(frozen=True)
 class Example:
     """The first value of a kind that did not come as it was: whose, where, what, which is a text
-    where it is no number. Parts that the source does not tell are None, as is a step that is no
+    where it is not a number. What the source does not say is None, as is a step that is not an
     integer.
     """
 

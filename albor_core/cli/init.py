@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, out_file, print_line
-from albor_core.cli.plans.file_plan import plans_by_rehearsal
+from albor_core.cli.plans.file_plan import plans
 from albor_core.run.errors import NotFoundError, UsageError
 
 NAME = "train.yaml"
@@ -47,7 +47,7 @@ _HEAD = """\
     help="Begin with the values of a config that comes with Albor, such as train/pretrain-50m.",
 )
 @json_option
-@plans_by_rehearsal(lambda _: [], lambda told: [_place(told["path"])])
+@plans(lambda _: [], lambda told: [_place(told["path"])])
 def init(path: Path, name: str, as_json: bool) -> None:
     """Write a commented training config to PATH, by default train.yaml.
 

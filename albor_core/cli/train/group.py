@@ -320,7 +320,7 @@ def _prepare(
     `take_over` raise.
     """
     from albor_core.cli.train.launched import take_over
-    from albor_core.launch.run_folder import new_run, renew_sinks
+    from albor_core.launch.run_folder import keep_places, new_run
 
     if run is not None:
         _take_from_elsewhere(run, loaded)
@@ -328,7 +328,7 @@ def _prepare(
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
     if run is None:
         return new_run(loaded, made, name=name)
-    renew_sinks(run, loaded)
+    keep_places(run, loaded.config)
     return run
 
 

@@ -92,8 +92,8 @@ class Config(Section):
     guard: GuardConfig = Field(default_factory=GuardConfig)
     """The supervisor."""
     recipe: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the recipe that training.mode names: one of Albor refuses those that it has not, a
-    class of your own gets the section as it is written here."""
+    """Settings of the recipe that training.mode names: one of Albor refuses what it does not have,
+    a class of your own gets the section as it is written here."""
 
     @field_validator("recipe", mode="before")
     @classmethod

@@ -69,22 +69,23 @@ async def test_the_form_shows_edits_and_checks_the_settings_of_a_recipe(
         await until(pilot, lambda: form.value("recipe.smoothing") == "0.3")
         assert form.value("recipe.decay.steps") == "32768"
 
-        async def set_field(key, value):
-            await find(key)
+        async def type_in(key, value):
+            await pilot.press(key)
+            box = pilot.app.screen.query_one("#edit", Input)
+            await until(pilot, lambda: box.has_focus)
+            box.value = value
             await pilot.press("enter")
-            pilot.app.screen.query_one("#edit", Input).value = value
-            await pilot.press("enter")
+            await until(pilot, lambda: form.has_focus)
 
         async def find(key):
-            await pilot.press("slash")
-            pilot.app.screen.query_one("#edit", Input).value = key
-            await pilot.press("enter")
+            await type_in("slash", key)
             await until(pilot, lambda: form.current is not None and form.current.key == key)
 
         await find("recipe.kind")
         await pilot.press("space")
         await until(pilot, lambda: form.value("recipe.kind") == "unigram")
-        await set_field("recipe.smoothing", "2")
+        await find("recipe.smoothing")
+        await type_in("enter", "2")
         await until(pilot, lambda: "must be at least 0 and below 1" in drawn(form))
         await pilot.press("r")
         await until(pilot, lambda: form.value("recipe.smoothing") == "0.3")

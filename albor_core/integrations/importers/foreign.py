@@ -86,8 +86,8 @@ Item = Point | ForeignMedium | Rewind | MetricWord
 @dataclass(frozen=True)
 class Example:
     """The first value of a kind that did not come as it was: whose, where, what, which is a text
-    where it is no number. The metric is called as a store has it. Parts that the source does not
-    tell are None, as is a step that is no integer.
+    where it is not a number. The metric is called as a store has it. What the source does not say
+    is None, as is a step that is not an integer.
     """
 
     metric: str

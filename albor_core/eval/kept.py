@@ -84,6 +84,19 @@ def kept_result(place: Path, id: str) -> dict[str, Any] | None:
     return found if is_it else None
 
 
+def refuse_foreign(path: Path) -> str | None:
+    """The id of the evaluation that lies at `path` or was begun there. Raises UsageError where
+    something else does.
+    """
+    if path.is_file():
+        raise UsageError(f"{path}: is a file", hint="--out names a folder")
+    before = OutputPlace(path, _OWN).begun or _kept_id(path)
+    if os.path.lexists(path) and (not path.is_dir() or (before is None and any(path.iterdir()))):
+        what = f"{path}: exists and is not the folder of an evaluation"
+        raise UsageError(what, hint=ELSEWHERE)
+    return before
+
+
 @contextmanager
 def opened_place(path: Path, id: str, *, force: bool = False) -> Iterator[Path]:
     """The work folder of this evaluation alone within the block; what another one left goes with
@@ -92,11 +105,7 @@ def opened_place(path: Path, id: str, *, force: bool = False) -> Iterator[Path]:
     Raises UsageError where something else lies there, InUseError while another process evaluates
     into it, AlborError where it cannot be written. Nothing is made then.
     """
-    place = OutputPlace(path, _OWN)
-    before = place.begun or _kept_id(path)
-    if os.path.lexists(path) and (not path.is_dir() or (before is None and any(path.iterdir()))):
-        what = f"{path}: exists and is not the folder of an evaluation"
-        raise UsageError(what, hint=ELSEWHERE)
+    place, before = OutputPlace(path, _OWN), refuse_foreign(path)
     if before not in (None, id) and not force:
         what = f"{path}: holds another evaluation (other weights, tasks, data or settings)"
         raise UsageError(what, hint=f"{ELSEWHERE}, or --force to replace it")

@@ -91,7 +91,7 @@ def out_file(out: Path, *, replace: bool) -> Iterator[BinaryIO]:
     if not out.parent.is_dir():
         raise no_folder(out)
     if (rehearsal := _REHEARSAL.get()) is not None:
-        if not replace and os.path.lexists(out):
+        if out.is_dir() or (not replace and os.path.lexists(out)):
             raise already_there(out)
         with io.BufferedWriter(counted := _Counted()) as file:
             yield file

@@ -12,7 +12,7 @@ from albor_core.cli.common.count import Count, FiniteRange
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import show_plan, step_of_plan, workers_option
-from albor_core.cli.plans.file_plan import OwnPlan, plans
+from albor_core.cli.plans.file_plan import OwnPlan, plans, relax
 from albor_core.feed.data.folder import SEALED, kind_of
 from albor_core.run.errors import DataError, UsageError
 from albor_core.run.values.quantity import counted
@@ -54,8 +54,8 @@ _SHOWN = 160  # characters of what is shared
 )
 @click.option("--force", is_flag=True, help="With --drop, replace an output that holds other data.")
 @click.option(
-    "--plan", "only_plan", is_flag=True,
-    help="With --drop, show what would be read and written. Changes nothing.",
+    "--plan", "only_plan", is_flag=True, is_eager=True, callback=relax,
+    help="Show what would be read and written. Changes nothing.",
 )  # fmt: skip
 @workers_option
 @json_option
@@ -85,18 +85,25 @@ def contamination(
     decoded with --tokenizer. Texts of another split are found the same way: --against val.parquet.
     """
     from albor_core.data.clean.contamination import contamination_step
+    from albor_core.data.read.corpus import open_corpus
     from albor_core.data.stage.stage import plan_step, run_step
     from albor_core.data.stage.workers import default_workers
     from albor_core.run.files.publish import check_target, publish_json
 
-    _check_usage(paths, tokenizer, out, drop, only_plan or force)
+    _check_usage(paths, tokenizer, out, drop, force)
     if report is not None:
         check_target(report, "contamination.json")
     with step_of_plan("against", paths[0], out, only_plan):
         step = contamination_step(against, n=words, min_share=min_share)
     how_many = workers or default_workers()
-    if only_plan and out is not None:
-        show_plan("contamination", plan_step(paths[0], out, step, force=force), as_json)
+    if only_plan:
+        if out is not None:
+            show_plan("contamination", plan_step(paths[0], out, step, force=force), as_json)
+            return
+        for path in paths if tokenizer is None else ():
+            open_corpus(path)
+        if not as_json:
+            print_line("ok; nothing was written")
         return
     began = time.monotonic()
     found: dict[str, Any] = {"out": None, "data_hash": None, "reused": False, "resumed_units": 0}
@@ -143,7 +150,7 @@ def _check_usage(
         )
     if not drop and (out is not None or writes):
         raise UsageError(
-            "-o, --plan and --force go with --drop; a check writes no corpus",
+            "-o and --force go with --drop; a check writes no corpus",
             hint="add --drop, or use --report FILE.json for what is found",
         )
     for path in paths:

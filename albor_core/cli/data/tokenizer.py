@@ -141,13 +141,15 @@ def apply(
     """Train a tokenizer of --vocab-size tokens, specials first, on each CORPUS. Its vocabulary in
     the kind's own format (vocab.json and merges.txt of a bpe) is written beside it.
     """
-    from albor_core.data.pack.tokenizer import train_tokenizer
+    from albor_core.data.pack.tokenizer import refuse_another, train_tokenizer
 
     if only_plan:
         from albor_core.data.pack.tokenizer_kinds import names_beside
 
         def estimate() -> Estimate:
             made, document = _planned(corpora, out, vocab_size, max_lines, kind)
+            if not force:
+                refuse_another(out, vocab_size, kind)
             return Estimate(seconds=made.seconds, detail=document)
 
         writes = [out, *names_beside(kind, out)]

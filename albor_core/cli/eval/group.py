@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +23,13 @@ from albor_core.cli.common.output import (
 )
 from albor_core.cli.common.output import table as text_table
 from albor_core.cli.common.progress import progress
-from albor_core.cli.plans.file_plan import Estimate, model_source, plan_option, show_plan
+from albor_core.cli.plans.file_plan import (
+    Estimate,
+    model_source,
+    plan_option,
+    refused,
+    show_plan,
+)
 from albor_core.run.errors import AlborError, ConfigError, NotFoundError, UsageError
 from albor_core.run.values.quantity import counted
 
@@ -175,12 +182,15 @@ def apply(
     """
     from albor_core.cli.eval.requirement import requirements, unmet
 
-    told, bounds = _told(asked), requirements(wanted)
     has_apply_options = out is not None or force or step is not None or bool(wanted)
-    if validate_only and (is_watching or has_apply_options):
+    if validate_only and (is_watching or only_plan or has_apply_options):
         raise UsageError(
-            "--validate-only goes with neither --watch, --out, --force, --step nor --require"
+            "--validate-only goes with neither --watch, --plan, --out, --force, --step nor "
+            "--require"
         )
+    if only_plan:
+        return _plan_of_apply(model, step, asked, out, is_watching, as_json=as_json)
+    told, bounds = _told(asked), requirements(wanted)
     if validate_only:
         from albor_core.cli.eval.code import validate_task
 
@@ -190,10 +200,6 @@ def apply(
             raise UsageError("--watch goes with neither --out, --force, --step nor --require")
         _watched(model, told, as_json)
         return 0
-    if out is not None and out.is_file():
-        raise UsageError(f"{out}: is a file", hint="--out names a folder")
-    if only_plan:
-        return _plan_of_apply(model, step, told, out, as_json=as_json)
     done = _evaluated(_target(model, step), told, out, force)
     missing = [*unmet(bounds, done.document)]
     _show(done, as_json)
@@ -203,17 +209,36 @@ def apply(
 
 
 def _plan_of_apply(
-    model: str, step: int | None, told: EvaluationRequest, out: Path | None, *, as_json: bool
+    model: str,
+    step: int | None,
+    asked: Mapping[str, Any],
+    out: Path | None,
+    is_watching: bool,
+    *,
+    as_json: bool,
 ) -> int:
     """`--plan`: a result without --out is kept with the run, in a folder of its own."""
-    from albor_core.eval.kept import paths_of
+    from albor_core.eval.kept import paths_of, refuse_foreign
     from albor_core.eval.planned import plan as planned
     from albor_core.eval.planned import plan_document
 
-    source = model_source(model)
-    data = [path for task in told.tasks for path in paths_of(task)]
+    source, file = model_source(model), asked["file"]
+    place = out or (Path(source) / "eval" / "*" if isinstance(source, Path) else None)
+    reads = [source, *filter(None, [file])]
+    show = partial(show_plan, writes=[place] if place else [], as_json=as_json)
+    try:
+        told = _told(asked)
+    except (NotFoundError, ConfigError) as error:
+        if file is None:
+            raise
+        return show(reads, estimate=partial(refused, error))
+    reads += [path for task in told.tasks for path in paths_of(task)]
 
     def estimate() -> Estimate:
+        if is_watching:  # which checkpoints there will be is not known
+            return Estimate()
+        if out is not None:
+            refuse_foreign(out)
         target = _target(model, step)
         found = planned(target, told, out=out)
         if found.problems:
@@ -221,8 +246,7 @@ def _plan_of_apply(
         document = plan_document(found, target, told.settings)
         return Estimate(seconds=found.seconds, detail={"schema": "albor.eval.plan/1", **document})
 
-    place = out or (Path(source) / "eval" / "*" if isinstance(source, Path) else None)
-    return show_plan([source, *data], [place] if place else [], estimate, as_json=as_json)
+    return show(reads, estimate=estimate)
 
 
 def _show(done: Done, as_json: bool) -> None:
@@ -236,9 +260,12 @@ def _show(done: Done, as_json: bool) -> None:
 
 def _evaluated(target: Target, told: EvaluationRequest, out: Path | None, force: bool) -> Done:
     from albor_core.eval.evaluate import apply as evaluate
+    from albor_core.eval.kept import refuse_foreign
     from albor_core.eval.planned import plan as planned
     from albor_core.eval.planned import refuse
 
+    if out is not None:
+        refuse_foreign(out)
     refuse(planned(target, told, out=out), target)
     with _progress() as tell:
         return evaluate(target, told.tasks, told.settings, out=out, force=force, progress=tell)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from albor_core.cli.plans.file_plan import Estimate
 from albor_core.config.recipes.own import own_class
 from albor_core.run import checkpoints
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
@@ -26,6 +27,14 @@ def load_newest(reference: str, load: Callable[[Path], T]) -> tuple[Path, T]:
         except (AlborError, OSError):
             if path.exists() or model_folder(reference) == path:
                 raise
+
+
+def opens_model(verb: Callable[..., Any], told: Mapping[str, Any]) -> Estimate:
+    """Of a plan of a verb that only prints, with the model in `folder`."""
+    from albor_core.model.hf.folder import open_model
+
+    open_model(model_folder(told["folder"]))
+    return Estimate(0)
 
 
 def model_folder(reference: str) -> Path:

@@ -9,8 +9,9 @@ ALBOR_HOME (stores, the run list, caches) are not named. Nothing is changed.
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial, wraps
 from pathlib import Path
@@ -19,7 +20,13 @@ from typing import Any, TypeVar, cast
 import click
 
 from albor_core.cli.common.output import clean, emit, print_line, rehearsed
-from albor_core.run.errors import AlborError, ConfigError, NotFoundError, Problem
+from albor_core.run.errors import (
+    AlborError,
+    ConfigError,
+    NotFoundError,
+    Problem,
+    refused_by_the_machine,
+)
 from albor_core.run.values.quantity import byte_size, counted, duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,11 +36,25 @@ Paths = Callable[[Parameters], Iterable[str | Path]]
 
 MISSING = "missing_input"
 """The code of a problem with an input that is not there."""
+_OUTPUTS = ("out", "output", "training.output_dir")
+"""Fields of problems by which a verb says itself what stands in the way of its outputs."""
+
+
+def relax(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Callback of --plan: what stands or lies badly at a path is for the plan to say."""
+    for one in context.command.params if value else ():
+        if isinstance(one.type, click.Path):
+            context.call_on_close(partial(setattr, one, "type", one.type))
+            one.type = click.Path(path_type=one.type.type, readable=False)
+    return value
+
 
 plan_option: Callable[[F], F] = click.option(
     "--plan",
     "only_plan",
     is_flag=True,
+    is_eager=True,
+    callback=relax,
     help="Show what would be read and written, and every problem. Changes nothing.",
 )
 
@@ -66,21 +87,22 @@ def show_plan(
     where every input is there (`is_whole`: always); what it raises is a problem.
     """
     sources = [*dict.fromkeys(map(_absolute, reads))]
-    absent = [path for path in sources if not (os.path.lexists(path) or _is_remote(path))]
-    found, problems = Estimate(), list[dict[str, str]]()
-    if is_whole or not absent:
-        try:
-            found = estimate()
-        except AlborError as error:
-            problems = problems_of(error)
+    absent = [path for path in sources if not (_is_there(path) or _is_remote(path))]
+    problems = [*_closed(path for path in sources if path not in absent and not _is_remote(path))]
+    found = Estimate()
+    if not problems and (is_whole or not absent):
+        found, problems = _estimated(estimate)
     problems += [_problem("config", one) for one in found.problems]
     problems = [_as_missing(one, absent) for one in problems]
     known = {one["path"] for one in problems}
     problems = [*(_missing(path) for path in absent if path not in known), *problems]
+    targets = [*map(_absolute, writes if found.writes is None else found.writes)]
+    if not any(one["field"] in _OUTPUTS for one in problems):
+        problems += _unwritable((one for one in targets if one not in absent), found.bytes)
     document = {
         "schema": "albor.plan/1",
         "reads": sources,
-        "writes": [*map(_absolute, writes if found.writes is None else found.writes)],
+        "writes": targets,
         "bytes": found.bytes,
         "seconds": found.seconds,
         "money": found.money,
@@ -92,6 +114,17 @@ def show_plan(
     else:
         _print(document)
     return AlborError.exit_code if problems else 0
+
+
+def _estimated(estimate: Callable[[], Estimate]) -> tuple[Estimate, list[dict[str, str]]]:
+    try:
+        return estimate(), []
+    except AlborError as error:
+        return Estimate(), problems_of(error)
+    except OSError as error:
+        if (refusal := refused_by_the_machine(error)) is None:
+            raise
+        return Estimate(), problems_of(refusal)
 
 
 def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
@@ -121,6 +154,11 @@ class OwnPlan:
 def no_files(verb: Callable[..., Any], told: Parameters) -> Estimate:
     """Of a verb that only prints."""
     return Estimate(0)
+
+
+def refused(error: AlborError) -> Estimate:
+    """Of what cannot be planned."""
+    raise error
 
 
 def plans(
@@ -187,6 +225,40 @@ def _missing(path: str) -> dict[str, str]:
     if Path(path).is_absolute():
         return _problem(MISSING, Problem("", f"{path}: no such file or folder"), path)
     return _problem(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)
+
+
+def _is_there(path: str) -> bool:
+    """Of a path; a run that is named by a text is not known."""
+    return Path(path).is_absolute() and os.path.lexists(path)
+
+
+def _closed(paths: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Inputs that we may not read."""
+    for path in paths:
+        if not os.access(path, os.R_OK | (os.X_OK if Path(path).is_dir() else 0)):
+            what = Problem("", f"{path}: cannot be read", "ls -l")
+            yield _problem("unreadable_input", what, path)
+
+
+def _unwritable(targets: Iterable[str], size: int | None) -> Iterator[dict[str, str]]:
+    """What stands where the outputs are to be, or has no room for them."""
+    for target in targets:
+        if not Path(target).is_absolute():
+            continue
+        above = Path(target).parents
+        parent = next(path for path in (Path(target), *above) if os.path.lexists(path))
+        if not parent.is_dir() and str(parent) == target:
+            parent = above[0]  # it is replaced, or refused by the verb itself
+        what, hint = "", "name another place"
+        if not parent.is_dir():
+            what = f"{parent} is not a folder"
+        elif not os.access(parent, os.W_OK | os.X_OK):
+            what = f"{parent} is not writable"
+        elif size is not None and (free := shutil.disk_usage(parent).free) < size:
+            what = f"{byte_size(size)} are needed, {byte_size(free)} are free"
+            hint = "free some space there"
+        if what:
+            yield _problem("output", Problem("", f"cannot write {target!r}: {what}", hint), target)
 
 
 def _is_remote(path: str) -> bool:

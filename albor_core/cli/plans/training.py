@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albor_core.cli.plans.file_plan import Estimate, run_source, show_plan
+from albor_core.cli.plans.file_plan import Estimate, refused, run_source, show_plan
 from albor_core.run.errors import AlborError
 from albor_core.run.rundir import RunDir, is_run_id
 
@@ -26,7 +26,7 @@ def plan_new_run(
     try:
         loaded = load()
     except AlborError as error:
-        return show_plan([file], [], partial(_raise, error), as_json=as_json)
+        return show_plan([file], [], partial(refused, error), as_json=as_json)
     config = loaded.config
     run = name if name is not None and is_run_id(name) else "*"
     writes = [Path(config.training.output_dir) / run]
@@ -49,7 +49,7 @@ def plan_resumed_run(reference: str, *, as_json: bool) -> int:
     try:
         loaded = LoadedConfig(b"", config_of(run), run.config_yaml)
     except AlborError as error:
-        return show_plan(reads, writes, partial(_raise, error), as_json=as_json)
+        return show_plan(reads, writes, partial(refused, error), as_json=as_json)
     with chdir(home_of_paths(run)):  # which relative paths in it are relative to
         reads += inputs_of(loaded.config)
         work = partial(_of_config, loaded, run)
@@ -65,10 +65,6 @@ def inputs_of(config: Config) -> Iterator[Path]:
             yield split
     begins = (config.model.path, config.training.continue_from)
     yield from (path for path in (data.tokenizer, *begins) if path is not None and path != Path())
-
-
-def _raise(error: AlborError) -> Estimate:
-    raise error
 
 
 def _of_config(loaded: LoadedConfig, run: RunDir | None = None) -> Estimate:

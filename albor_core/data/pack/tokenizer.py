@@ -253,8 +253,8 @@ def train_tokenizer(
         raise ConfigError(problems[0].message, hint=problems[0].hint, problems=tuple(problems))
     target = tokenizer_file(out)
     texts = _Texts(_Inputs(corpus, max_lines), progress)
-    if not force and target.is_file() and _cannot_come_of(target, vocab_size, kind):
-        raise _is_another(target, kind)  # before the minutes that training may take
+    if not force:
+        refuse_another(target, vocab_size, kind)  # before the minutes that training may take
     specials = special_tokens(fim, kind)
     tokenizer = train_kind(kind, texts, vocab_size=vocab_size, specials=list(specials))
     if texts.documents == 0:
@@ -283,6 +283,13 @@ def train_tokenizer(
         tuple(file.name for file in made if file != target),
         reused=not missing,
     )
+
+
+def refuse_another(out: Path, vocab_size: int, kind: str) -> None:
+    """Raises UsageError where `tokenizer_file(out)` is a file that no corpus would make."""
+    target = tokenizer_file(out)
+    if target.is_file() and _cannot_come_of(target, vocab_size, kind):
+        raise _is_another(target, kind)
 
 
 def _cannot_come_of(target: Path, vocab_size: int, kind: str) -> bool:

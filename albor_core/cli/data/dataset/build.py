@@ -12,7 +12,7 @@ import click
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused, workers_option
-from albor_core.cli.plans.file_plan import OwnPlan, plans
+from albor_core.cli.plans.file_plan import OwnPlan, plans, relax
 from albor_core.run.errors import AlborError
 from albor_core.run.values.quantity import byte_size, counted
 
@@ -58,7 +58,7 @@ def _folder_of(told: Mapping[str, Any]) -> Path:
 @workers_option
 @click.option("--force", is_flag=True, help="Replace what another recipe left in --out.")
 @click.option(
-    "--plan", "only_plan", is_flag=True,
+    "--plan", "only_plan", is_flag=True, is_eager=True, callback=relax,
     help="Show what would be done, and every problem. Changes nothing.",
 )  # fmt: skip
 @json_option

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -21,6 +23,11 @@ VERBS = {
     "eval sheet ./a ./b -o sheet.csv": (["a", "b"], ["sheet.csv", "sheet.key.json"]),
     "generate ./base hello --tokenizer t.json": (["base", "t.json"], []),
     "bench ./base": (["base"], []),
+    "eval apply ./base --tasks tasks.yaml -o kept": (["base", "tasks.yaml"], ["kept"]),
+    "data contamination c.parquet --against t.jsonl --report found.json": (
+        ["c.parquet", "t.jsonl"],
+        ["found.json"],
+    ),
     "train apply own.yaml": (["own.yaml"], []),
     "train run own.yaml --name base": (["own.yaml"], []),
     "train resume runs/base": (["runs/base"], ["runs/base"]),
@@ -174,3 +181,100 @@ def test_people_get_the_same_plan_in_lines(desk):
     assert result.code == 0
     assert result.out.startswith("ok; nothing was written\n")
     assert f"writes   {os.fspath(desk.folder / 'train.yaml')}" in result.out
+
+
+INPUTS = {
+    "train apply in.yaml --name one": "train.yaml",
+    "eval apply ./model --tasks in.yaml -o kept": "tasks.yaml",
+    "data build in.yaml -o built": "build.yaml",
+    "data dedup in.yaml -o once": "corpus.parquet",
+    "data contamination in.yaml --against in.yaml --drop -o once": "corpus.parquet",
+    "tokenizer apply in.yaml --vocab-size 300 -o words.json": "corpus.parquet",
+    "runs import in.yaml --from csv": "losses.csv",
+}
+
+
+@pytest.mark.parametrize("line", INPUTS)
+def test_an_input_that_may_not_be_read_is_a_problem_of_the_plan(desk, monkeypatch, line):
+    (desk.folder / "model").mkdir()
+    (desk.folder / "in.yaml").write_text("{}")
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path).name != "in.yaml")
+    problems = planned(desk, line)["problems"]
+    file = str(desk.folder / "in.yaml")
+    assert [(one["code"], one["path"]) for one in problems] == [("unreadable_input", file)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "init place/train.yaml",
+        "data dedup corpus.parquet -o place/once",
+        "data pretokenize corpus.parquet --tokenizer tokenizer.json --seq-len 32 -o place/packed",
+        "data build build.yaml -o place/built",
+    ],
+)
+def test_an_output_that_has_no_place_is_a_problem_of_the_plan(room, monkeypatch, line):
+    (room.folder / "place").mkdir(exist_ok=True)
+    (room.folder / "build.yaml").write_text(
+        "name: x\nimport: {sources: [src]}\npretokenize: {seq_len: 32}\n"
+        "tokenizer: {vocab_size: 300}\n"
+    )
+    place = str(room.folder / "place")
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: str(path) != place)
+    problems = planned(room, line)["problems"]
+    assert "output" in {one["code"] for one in problems}, problems
+
+
+def test_an_output_that_the_disk_has_no_room_for_is_a_problem_of_the_plan(desk, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
+    (problem,) = planned(desk, "init train.yaml")["problems"]
+    assert problem["code"] == "output" and "1 B are free" in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("eval apply ./model --task text:text.txt -o mine", "mine/notes.txt"),
+        ("eval apply ./model --task text:text.txt -o mine", "mine"),
+        ("tokenizer apply corpus.parquet --vocab-size 300 -o mine.json", "mine.json"),
+        ("runs plot ./mine --metric loss -o page", "page/notes.txt"),
+    ],
+)
+def test_what_stands_in_the_place_of_an_output_is_a_problem_of_the_plan(room, line, file):
+    for name in ("model", "mine"):
+        shutil.rmtree(room.folder / name, ignore_errors=True)
+    (room.folder / "model").mkdir()
+    (room.folder / "text.txt").write_text("text")
+    (room.folder / file).parent.mkdir(exist_ok=True)
+    (room.folder / file).write_text("mine")
+    assert planned(room, line)["problems"]
+    assert (room.folder / file).read_text() == "mine"
+
+
+@pytest.mark.parametrize("tasks", ["", "\x00", "tasks: []", "tasks: 7", "- 1"])
+def test_tasks_that_cannot_be_read_are_a_problem_of_the_plan(desk, tasks):
+    (desk.folder / "model").mkdir()
+    (desk.folder / "tasks.yaml").write_text(tasks)
+    found = planned(desk, "eval apply ./model --tasks tasks.yaml -o kept")
+    assert found["problems"] and found["writes"] == [str(desk.folder / "kept")]
+
+
+@pytest.mark.parametrize("line", ["generate ./model hello", "bench ./model", "bench model"])
+def test_a_folder_that_is_not_a_model_is_a_problem_of_the_plan(desk, line):
+    (desk.folder / "model").mkdir()
+    assert planned(desk, line)["problems"]
+
+
+def test_a_file_called_like_a_run_is_not_the_run(desk):
+    (desk.folder / "base").write_text("x")
+    (problem,) = planned(desk, "bench base")["problems"]
+    assert (problem["code"], problem["path"]) == ("missing_input", "base")
+
+
+def test_a_plan_of_a_watch_evaluates_nothing(desk, monkeypatch):
+    with track.start("x", id="one", dir=desk.folder / "runs", console=False) as run:
+        run.log({"loss": 1.0}, step=1)
+    (desk.folder / "text.txt").write_text("text")
+    found = planned(desk, "eval apply runs/one --task text:text.txt --watch")
+    assert found["writes"] == [str(desk.folder / "runs/one/eval/*")]
+    assert found["problems"] == []

@@ -18,8 +18,6 @@ import pyarrow.parquet as pq
 from albor_core.data.read.corpus import TEXT_COLUMNS, read_footer
 from albor_core.run.errors import DataError, NotFoundError
 
-STDIN = Path("-")
-"""As data: the text that came on stdin."""
 _ROWS = 256
 _MAX_TEXT_BYTES = 64 << 20
 _JSON_LINES = (".jsonl", ".ndjson")

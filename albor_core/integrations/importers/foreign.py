@@ -86,12 +86,17 @@ Item = Point | ForeignMedium | Rewind | MetricWord
 @dataclass(frozen=True)
 class Example:
     """The first value of a kind that did not come as it was: whose, where, what, which is a text
-    where it is no number. Parts that the source does not tell are None.
+    where it is no number. Parts that the source does not tell are None, as is a step that is no
+    integer.
     """
 
     metric: str
-    step: int | None = None
+    step: Any = None
     value: float | str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.step, int):
+            object.__setattr__(self, "step", None)
 
     def __str__(self) -> str:
         place = "" if self.step is None else f" at step {self.step}"
@@ -128,9 +133,8 @@ class Losses:
         """Count a record that cannot be read; of the first its place and how it begins are kept."""
         self.damaged += 1
         if DAMAGED not in self.examples:
-            at = step if isinstance(step, int) else None
             value = None if said is None else quoted(said)
-            self.examples[DAMAGED] = Example(printable(where), at, value)
+            self.examples[DAMAGED] = Example(printable(where), step, value)
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ def quoted(said: object) -> str:
 
 
 def numbers_in(
-    values: Mapping[str, Any], losses: Losses, depth: int = 0, *, step: int | None = None
+    values: Mapping[str, Any], losses: Losses, depth: int = 0, *, step: Any = None
 ) -> dict[str, Any]:
     """The numbers among JSON values, nested as they were; everything else is counted by kind, and
     the first of a kind named with the step that the values are of.

@@ -58,7 +58,8 @@ pretokenize: {{seq_len: 64}}
 """
     section = parse_recipe(raw.encode(), file="r.yaml").source
     assert section.paths() == ["src", "rows.jsonl"] and section.sources[1].revision == "v2"
-    with pytest.raises(ConfigError) as refused:
-        parse_recipe(raw.replace(URL, "nothing").encode(), file="r.yaml")
-    (problem,) = refused.value.problems
-    assert problem.field == "import.sources.1.url" and "is not a URL" in problem.message
+    for said in ("nothing", ""):
+        with pytest.raises(ConfigError) as refused:
+            parse_recipe(raw.replace(URL, said).encode(), file="r.yaml")
+        (problem,) = refused.value.problems
+        assert problem.field == "import.sources.1.url" and "is not a URL" in problem.message

@@ -153,9 +153,9 @@ def _unreadable(paths: tuple[Path, ...], tokenizer: Path | None) -> Iterator[Pro
             yield Problem(name, error.message, error.hint)
 
 
-def _size(told: Mapping[str, Any], _: Mapping[str, Any]) -> int | None:
+def _size(told: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
     """A report is as long as what is found; where none is asked for nothing is written."""
-    return None if told["out"] or told["report"] else 0
+    return None if told["report"] else OwnPlan().size(told, found) if told["out"] else 0
 
 
 def _check_usage(

@@ -99,11 +99,15 @@ def _config(name: str, shown: str) -> tuple[str, list[str]]:
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """The fields that `data` has, in the order of the reference, each under its meaning."""
+    """The fields that `data` has and all settings of its recipe, in the order of the reference,
+    each under its meaning.
+    """
+    from albor_core.config.recipes.registry import DEFAULT, settings_of
     from albor_core.config.reference import field_docs
 
-    written = ""
-    for doc in field_docs():
+    written, mode = "", data["training"].get("mode", DEFAULT)
+    data = {**data, "recipe": settings_of(mode, data.get("recipe") or {})}
+    for doc in field_docs(mode):
         *sections, field = doc.key.split(".")
         value = _OWN.get(doc.key, _at(data, (*sections, field)))
         if value is None or doc.key in _THEIRS:

@@ -65,7 +65,8 @@ def plan_run(
     )
     if launched is not None:
         facts = replace(facts, device_count=None)
-    facts = replace(facts, measured=measured or _speed_here(config, facts))
+    numbers, odd_numbers = own_recipe.numbers_of(config, folder)
+    facts = replace(facts, measured=measured or _speed_here(config, facts), numbers=numbers)
     place, wrong = None, tuple[Problem, ...]()
     if begins:
         number = facts.train.sequences_at(config.data.seq_len)
@@ -81,7 +82,7 @@ def plan_run(
             first_gradients=QUIET_GRADIENTS if begins and _starts_quiet(config) else 0.0,
         ),
         extra_notes=(
-            *(own_recipe.notes(config) if own else weights_notes(config.model)),
+            *(own_recipe.notes(config, numbers) if own else weights_notes(config.model)),
             *(unused_start(config.model.initialization, continues) if begins else ()),
             *([unmet] if unmet else []),
             *facts.gpu_strangers,
@@ -93,6 +94,7 @@ def plan_run(
             *collector_problems(config.monitoring.otlp.plain_headers(), run, file=str(loaded.path)),
             *(() if launched is not None else crowd_problems(config, str(loaded.path))),
             *own_recipe.problems(config, folder),
+            *odd_numbers,
             *(lacking_weights(config, str(loaded.path)) if begins else ()),
             *wrong,
         ),

@@ -25,6 +25,7 @@ from albor_core.run.program.provenance import git_facts
 
 if TYPE_CHECKING:  # loads pydantic, which the tracker of a foreign loop has no use for
     from albor_core.config.load import Config
+    from albor_core.config.recipes.entry import Numbers
     from albor_core.config.sections import MixtureSource
     from albor_core.plan.speed import MeasuredSpeed
 
@@ -163,6 +164,8 @@ class PlanFacts:
     """Of one GPU."""
     measured: MeasuredSpeed | None = None
     """How fast such a run was here; None where there was none."""
+    numbers: Numbers | None = None
+    """That are said of a class of the user's own."""
 
 
 def collect_facts(

@@ -9,6 +9,7 @@ from albor_core.config.choices import FUSED_OPTIMIZERS
 from albor_core.config.load import Config
 from albor_core.config.microbatches import share_of
 from albor_core.config.recipes.entry import ParameterCounts
+from albor_core.config.recipes.own import own_class
 from albor_core.config.shape import ModelShape
 from albor_core.plan.facts import PlanFacts
 
@@ -167,13 +168,15 @@ def memory(
     of the recipe, to that step.
     """
     counts = counts or ParameterCounts.of_all(config.model.architecture.shape())
+    is_own = own_class(config.training.mode) is not None  # which is never compiled
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
     if not (*obstacles, *fusion_obstacles(config, facts.device, facts.gpu_capability)):
         found = _fused(config, counts)
     else:
         found = _by_autograd(
-            config, counts, is_compiled=on_gpu and config.training.compile is not False
+            *(config, counts),
+            is_compiled=on_gpu and config.training.compile is not False and not is_own,
         )
     return replace(
         found,
@@ -303,8 +306,9 @@ def _by_autograd(config: Config, counts: ParameterCounts, *, is_compiled: bool) 
     size, ranks = 2 if half else 4, share.world_size
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     tokens = share.batch_size * config.data.seq_len
-    parameters, gradients = shape.num_parameters, counts.trained
-    halves, gathered = shape.num_matmul_parameters if half else 0, 0
+    parameters, gradients = counts.unpacked, counts.trained
+    multiplied = shape.num_matmul_parameters - (shape.num_parameters - parameters)
+    halves, gathered = multiplied if half else 0, 0
     if config.training.distributed.is_sharded:
         one_block = (parameters - shape.vocab_size * D) // layers
         gathered = size * (parameters - max(0, layers - 2) * one_block)

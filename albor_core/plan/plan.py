@@ -602,7 +602,7 @@ def _notes(config: Config, facts: PlanFacts, steps: PlannedSteps, cost: Cost) ->
         yield "no validation data: the best checkpoint is unknown"
     if config.training.mixed_precision == "fp32" and not config.training.residual_in_fp32:
         yield "training.residual_in_fp32 has no effect where mixed_precision is fp32"
-    is_known = cost.shape is not None  # else the class may have a form of it
+    is_known = cost.flops_per_token is not None  # else the class may have a form of it
     on_gpu = facts.device == "cuda" and config.training.mixed_precision == "bf16"
     if is_known and cost.obstacles and on_gpu:
         yield f"slower than it could be, the fused step is off: {'; '.join(cost.obstacles)}"

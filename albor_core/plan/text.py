@@ -294,7 +294,7 @@ def _costs(plan: Plan) -> Iterator[str]:
     if space.cache:
         yield _row("", f"and a token cache of {byte_size(space.cache)} in ALBOR_HOME, if not there")
     if plan.duration is None:
-        what = "device rate or length" if plan.cost.shape else "cost of a step"
+        what = "device rate or length" if plan.cost.flops_per_token else "cost of a step"
         yield _row("Wall time:", f"unknown ({what} not known)")
         yield _row("Speed:", "unknown")
     else:

@@ -108,12 +108,13 @@ def _load(
         refuse_unfit(launched, loaded.config, str(config))
         return load_config(config, (*loaded.overrides, f"{WORLD_SIZE}={launched.world_size}"))
     except ConfigError as error:
-        error.hint = error.hint or _way_out(error, config, overrides, seed)
+        if error.problems or not error.hint:
+            error.hint = _way_out(error, config, overrides, seed)
         raise
 
 
 def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
-    """The command to go on with, without the overrides that were refused."""
+    """The fix, and the command to go on with, without the overrides that were refused."""
     from albor_core.config.load import shown_override
 
     places = {problem.file for problem in error.problems}
@@ -121,6 +122,8 @@ def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed:
     right = tuple(text for text in overrides if f"--set {shown_override(text)}" not in places)
     command = _again("validate", config, right, seed)
     is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
+    if error.hint:
+        return f"{error.hint}{' ' if error.hint.endswith('?') else '; '}then: {command}"
     return command if is_file_right else f"fix {config}, then: {command}"
 
 

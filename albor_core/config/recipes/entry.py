@@ -1,7 +1,9 @@
 """What is known of a recipe without torch: name, settings, checks, cost, and where its class is.
 
 One object a recipe, `ENTRY` of the file in this folder that is named like it. The other file is the
-class itself (albor_core/recipes), which the training process alone imports.
+class itself (albor_core/recipes), which the training process alone imports. A class of the user's
+own, in my_model.py, has its `Numbers` in my_model_entry.py: `NUMBERS`, a function of the config for
+each class by its name.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class ParameterCounts:
     saved: int | None = None
     """In a checkpoint; None: all that is trained."""
     bytes_beside: int = 0
-    """Of frozen models beside it."""
+    """Of frozen models beside it, and of frozen matrices that are packed."""
 
     @classmethod
     def of_all(cls, shape: ModelShape) -> ParameterCounts:
@@ -46,6 +48,11 @@ class ParameterCounts:
         return self.matrices + self.vectors
 
     @property
+    def unpacked(self) -> int:
+        """Trained or frozen, and not packed."""
+        return self.trained + self.frozen_matrices + self.frozen_vectors
+
+    @property
     def in_checkpoint(self) -> int:
         return self.trained if self.saved is None else self.saved
 
@@ -56,7 +63,8 @@ class Numbers:
 
     title: str
     """What is trained, in a few words."""
-    shape: ModelShape
+    shape: ModelShape | None
+    """Of Albor's decoder; None: the model is another one, whose memory they do not tell."""
     counts: ParameterCounts
     flops_per_token: int | None
     """Of a step, forward and backward."""
@@ -81,5 +89,17 @@ class RecipeEntry:
     """Of the fields that not every recipe reads (`SOME_READ`), those that this one does."""
 
 
-SOME_READ = ("training.stability.z_loss",)
-"""Fields that change nothing under a recipe which does not read them: refused there by name."""
+_BY_SOURCE = "a class of your own reads its own data"
+SOME_READ = {
+    "data.document_mask": _BY_SOURCE,
+    "data.packing": _BY_SOURCE,
+    "data.shuffle": _BY_SOURCE,
+    "data.mixture": _BY_SOURCE,
+    "data.val_mixture": _BY_SOURCE,
+    "data.curriculum": _BY_SOURCE,
+    "data.fim": _BY_SOURCE,
+    "training.seq_len_ramp": _BY_SOURCE,
+    "training.stability.z_loss": "a class of your own says its loss by `head_loss`",
+}
+"""Fields that change nothing under a recipe which does not read them, and what a class of the
+user's own does instead: refused there by name."""

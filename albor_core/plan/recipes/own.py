@@ -1,6 +1,7 @@
-"""A recipe of the user's own: where its class would come from; what it takes, only the run knows.
+"""A recipe of the user's own: where its class would come from, and what is said of it.
 
-It is not imported: a plan runs no code of the user's.
+It is not imported: of the user's code a plan runs a file of numbers alone, where there is one
+(`my_model_entry.py` beside `my_model.py`).
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 
 from albor_core.config.load import Config
+from albor_core.config.recipes.entry import Numbers
 from albor_core.config.recipes.own import OwnClass, own_class
 from albor_core.config.sections import InitializationConfig
-from albor_core.plan.facts import PlanFacts
-from albor_core.plan.recipes.cost import Cost
 from albor_core.run.errors import Problem
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.quantity import counted
@@ -22,9 +23,27 @@ from albor_core.run.values.quantity import counted
 FIELD = "training.mode"
 
 
-def cost(config: Config, facts: PlanFacts) -> Cost:
-    own = config.training.mode
-    return Cost(f"{own}, a class of your own", obstacles=(f"{own} has no form of it",))
+def numbers_of(config: Config, folder: Path) -> tuple[Numbers | None, tuple[Problem, ...]]:
+    """What NUMBERS of the entry file says of the class, and what is wrong with that; `folder` is
+    the config's.
+    """
+    own = own_class(config.training.mode)
+    *packages, name = ("",) if own is None else own.module.split(".")
+    places = [str(Path(place, *packages)) for place in (str(folder), *sys.path) if place]
+    spec = PathFinder.find_spec(f"{name}_entry", places)
+    if own is None or spec is None or spec.loader is None:
+        return None, ()
+    file, module = str(spec.origin), module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        found = module.NUMBERS[own.name](config) if own.name in module.NUMBERS else None
+    except Exception as error:  # whatever a file of the user's raises
+        what = f"cannot read what {own.name} takes: {type(error).__name__}: {error}"
+        return None, (Problem(FIELD, what[:500], f"fix NUMBERS in {file}", file),)
+    if found is None or isinstance(found, Numbers):
+        return found, ()
+    what = f"NUMBERS[{own.name!r}] gives a {type(found).__name__}, not Numbers"
+    return None, (Problem(FIELD, what, "albor_core.config.recipes.entry has it", file),)
 
 
 def is_there(own: OwnClass, folder: Path) -> bool:
@@ -54,10 +73,15 @@ def problems(config: Config, folder: Path) -> Iterator[Problem]:
         yield Problem(FIELD, what, f"write it there: {folder / own.top}.py")
 
 
-def notes(config: Config) -> Iterator[str]:
+def notes(config: Config, numbers: Numbers | None) -> Iterator[str]:
     """What is not known before the run, and by which rules it ends."""
     own, training = config.training.mode, config.training
-    yield f"memory and time of {own} are not known: it is imported in the training process alone"
+    alone = "it is imported in the training process alone"
+    entry = f"{own.partition(':')[0].replace('.', '/')}_entry.py"
+    if numbers is None:
+        yield f"memory and time of {own} are not known: {alone}, and no {entry} says them"
+    elif numbers.shape is None:
+        yield f"memory of {own} is not known: {alone}"
     rows, per_step = counted(training.epochs, "epoch"), config.sequences_per_step
     if training.max_steps is None:
         yield f"the run takes {rows} of the rows of its source, {per_step:,} a step"

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from albor_core.config.load import Config
 from albor_core.config.recipes.registry import entry_of
 from albor_core.plan.facts import PlanFacts
 from albor_core.plan.memory import fusion_obstacles, memory, optimizer_bytes
-from albor_core.plan.recipes import own
 from albor_core.plan.recipes.cost import Cost
 
 
 def cost_of(config: Config, facts: PlanFacts) -> Cost:
     """A checkpoint is fp32 weights and the optimizer's state, 12 N bytes with AdamW."""
-    entry = entry_of(config.training.mode)
-    if entry is None:
-        return own.cost(config, facts)
-    found = entry.numbers(config)
+    mode = config.training.mode
+    entry = entry_of(mode)
+    found = facts.numbers if entry is None else entry.numbers(config)
+    if found is None:
+        title = f"{mode}, a class of your own"
+        return Cost(title, obstacles=(f"{mode} has no form of it",))
     counts = found.counts
-    return Cost(
-        title=found.title,
-        shape=found.shape,
-        parameters=found.shape.num_parameters,
+    made = Cost(
+        title=found.title if entry is not None else f"{found.title}, of {mode}",
+        parameters=counts.trained,
         flops_per_token=found.flops_per_token,
-        memory=memory(config, facts, counts, found.obstacles),
         checkpoint=4 * counts.in_checkpoint + optimizer_bytes(config, counts),
-        obstacles=(
-            *found.obstacles,
-            *fusion_obstacles(config, facts.device, facts.gpu_capability),
-        ),
+        obstacles=found.obstacles,
+    )
+    if found.shape is None:
+        return made
+    fusion = fusion_obstacles(config, facts.device, facts.gpu_capability)
+    return replace(
+        made,
+        shape=None if entry is None else found.shape,
+        memory=memory(config, facts, counts, found.obstacles),
+        obstacles=(*found.obstacles, *fusion),
     )

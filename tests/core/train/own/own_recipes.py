@@ -2,16 +2,18 @@
 
 import os
 import sys
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
 import torch
+from own_recipes_entry import TEACHER
 from torch.nn.functional import cross_entropy, logsigmoid
 
 from albor_core.data.load.order import SequenceOrder
 from albor_core.model.head import IGNORED, shifted
-from albor_core.model.llama import init_weights
+from albor_core.model.llama import Llama, init_weights
 from albor_core.model.matrices import PackedMatrix
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.causal_lm import CausalLM
@@ -121,26 +123,41 @@ class Packed(Norms):
 
 
 class Taught(CausalLM):
-    """Also by another decoder, which is frozen."""
-
-    columns = ("kl",)
+    """Also by another decoder of 1M, which is frozen."""
 
     def beside(self, device):
-        teacher = CausalLM.model(self, device)
+        teacher = Llama(replace(self.shape, **TEACHER)).to(device)
         init_weights(teacher, self.settings["teacher_seed"])
         return {"teacher": teacher}
 
-    def loss(self, model, batch):
-        total, _ = super().loss(model, batch)
+    def head_loss(self):
+        return Distilled(self)
+
+
+class Distilled(TokenLoss):
+    columns = ("kl",)
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+
+    def bind(self, batch):
         with torch.no_grad():
-            wanted = self.others["teacher"](batch.ids)[0].log_softmax(-1)
-        found = model(batch.ids)[0].log_softmax(-1)
-        kl = (wanted.exp() * (wanted - found)).sum(-1)[:, :-1].sum()
-        return 0.5 * total + 0.5 * kl, {"kl": kl.detach()}
+            wanted = self.recipe.others["teacher"](batch.ids)[0].float().log_softmax(-1)
+        return super().bind(replace(batch, extra={"wanted": wanted.flatten(0, 1)}))
+
+    def values(self, logits, batch, rows):
+        wanted, targets = batch.extra["wanted"][rows], shifted(batch.targets)[rows]
+        kl = (wanted.exp() * (wanted - logits.log_softmax(-1))).sum(-1) * (targets != IGNORED)
+        nats = cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+        return torch.stack((nats, kl), -1)
+
+    def total(self, values, batch):
+        nats, kl = values.sum(0) / self.count(batch)
+        return (nats + kl) / 2, {"kl": kl.detach()}
 
 
 class PairRows:
-    """Each row beside the same one backwards, which is to be less likely."""
+    """The first half of each row, and the same one backwards, which is to be less likely."""
 
     def __init__(self, source):
         self.inner, self.data_hash = source, f"pairs of {source.data_hash}"
@@ -152,8 +169,8 @@ class PairRows:
         return len(rows)  # pairs
 
     def batch(self, rows):
-        ids = self.inner.batch(rows)["ids"]
-        return {"ids": ids, "other": ids[:, ::-1].copy(), "row": rows}
+        first = np.array_split(self.inner.batch(rows)["ids"], 2, axis=1)[0]
+        return {"ids": np.concatenate((first, first[:, ::-1]), 1), "row": rows}
 
 
 class Preferred(CausalLM):
@@ -168,46 +185,47 @@ class Preferred(CausalLM):
         return SequenceOrder(self.config.training.seed, len(source))
 
     def prepare(self, model, room):
-        self.reference = torch.zeros(len(self.pairs), dtype=torch.float32)
+        device = next(model.parameters()).device
         for row in range(len(self.pairs)):
             file = room.folder / f"{row}.json"
             if not file.exists() and row in room.mine(len(self.pairs)):
                 assert room.begins
                 if os.environ.get("DIE_AT") == str(row):
                     os._exit(9)
-                ids = torch.from_numpy(self.pairs.batch(np.array([row]))["ids"])
-                pair = torch.cat((ids, ids.flip(1)))
+                ids = torch.from_numpy(self.pairs.batch(np.array([row]))["ids"]).to(device)
                 with torch.no_grad():
-                    logp = log_p(model(pair)[0].flatten(0, 1), pair).view(2, -1).sum(1)
-                write_json(file, {"margin": float(logp[0] - logp[1])}, durable=False)
+                    nats = LogLoss().values(model(ids)[0].float().flatten(0, 1), Batch(ids), ...)
+                write_json(file, {"margin": float(margins(nats, 1))}, durable=False)
             room.report((row + 1) / len(self.pairs))
-        for row in range(len(self.pairs)):
-            self.reference[row] = read_json(room.folder / f"{row}.json")["margin"]
+        rows = (room.folder / f"{row}.json" for row in range(len(self.pairs)))
+        self.reference = torch.tensor([read_json(row)["margin"] for row in rows], device=device)
 
-    def loss(self, model, batch):
-        pair = torch.cat((batch.ids, batch.extra["other"]))
-        found = {**batch.extra, "margin": self.reference[batch.extra["row"]].repeat(2)}
-        _, (mean, means) = model(pair, score=PairLoss().bind(Batch(pair, None, None, found)))
-        number = len(batch)
-        return mean * number, {name: value * number for name, value in means.items()}
-
-    columns = ("margin",)
+    def head_loss(self):
+        return PairLoss(self)
 
 
 class PairLoss(LogLoss):
     columns = ("margin",)
 
+    def __init__(self, recipe):
+        self.recipe = recipe
+
+    def bind(self, batch):
+        reference = self.recipe.reference[batch.extra["row"]]
+        return super().bind(replace(batch, extra={"reference": reference}))
+
     def count(self, batch):
-        return torch.tensor(len(batch) // 2)
+        return torch.tensor(len(batch))
 
     def total(self, values, batch):
-        logp = -values.view(2, len(batch) // 2, -1).sum(-1)
-        margin = logp[0] - logp[1] - batch.extra["margin"][: len(batch) // 2]
+        margin = margins(values, len(batch)) - batch.extra["reference"]
         return -logsigmoid(0.1 * margin).mean(), {"margin": margin.detach().mean()}
 
 
-def log_p(logits, ids):
-    return -cross_entropy(logits, shifted(ids), ignore_index=IGNORED, reduction="none")
+def margins(nats, pairs):
+    """How much likelier the first half of each row is than the second."""
+    first, second = nats.view(pairs, -1).tensor_split(2, 1)
+    return second.sum(1) - first.sum(1)
 
 
 class Smoothed(CausalLM):

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
-from tiny_run import events, history, last_words, make_run, train, train_here
+from tiny_run import events, history, last_words, make_run, tiny_config, train, train_here
 
 from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.cli.main import cli
@@ -20,6 +21,7 @@ from albor_core.plan.facts import PlanFacts, SplitFacts
 from albor_core.plan.plan import plan
 from albor_core.plan.text import render
 from albor_core.recipes.registry import recipe_of
+from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import read_json
 from albor_core.run.state import read_state
@@ -91,6 +93,75 @@ def test_a_plan_reads_the_section_alone_and_runs_nothing_of_it(tmp_path):
     assert document["model"]["parameters"] is document["model"]["architecture"] is None
     assert document["memory"]["total"] is document["disk"]["total"] is document["time"] is None
     assert document["data"]["train"] is None
+
+
+def of_tiny(folder, name, *overrides):
+    """A plan of causal_lm's data and model under a class of own_recipes.py."""
+    file = folder / "tiny.yaml"
+    file.write_text(json.dumps(tiny_config(folder)))
+    return plan_run(load_config(file, (mode(name), *overrides)))
+
+
+def test_a_plan_makes_bytes_of_the_numbers_beside_a_class(tmp_path):
+    """The counts of the three that freeze are those of what is there."""
+    whole, norms, packed, taught = (
+        of_tiny(tmp_path, name, *more)
+        for name, more in (
+            ("Preferred", ()),
+            ("Norms", ()),
+            ("Packed", ()),
+            ("Taught", ("recipe.teacher_seed=1",)),
+        )
+    )
+    assert not whole.problems
+    every, parameters = whole.memory, whole.parameters
+    assert every.weights == 4 * parameters and every.gradients == 4 * parameters
+    assert (norms.memory.weights, norms.parameters) == (every.weights, 5 * 32)
+    assert norms.memory.gradients == norms.memory.optimizer / 2 == 4 * norms.parameters
+    assert norms.cost.checkpoint == 12 * norms.parameters
+    assert norms.cost.flops_per_token < whole.cost.flops_per_token
+    for made, is_less in ((packed, True), (taught, False)):
+        trainable = Trainable(recipe := recipe_of(made.config), recipe.model(torch.device("cpu")))
+        recipe.first_weights(trainable.model)
+        trainable.freeze(torch.device("cpu"))
+        models = (trainable.model, *recipe.others.values())
+        held = sum(t.nbytes for one in models for t in one.state_dict().values())
+        scratch = 2 * 2 * 64 * 32 if made is packed else 0
+        assert made.memory.weights == held + scratch
+        assert (made.memory.weights < every.weights) is is_less
+    assert taught.memory.weights - every.weights > 4_000_000  # 1M in fp32
+    assert "norms, of own_recipes:Norms" in render(norms)
+    assert not [note for note in norms.notes if "not known" in note]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("NUMBERS = {'RunningSums': lambda config: 1 / 0}", "ZeroDivisionError: division by zero"),
+        ("NUMBERS = {'RunningSums': lambda config: 12}", "gives a int, not Numbers"),
+        ("import nothing_here", "ModuleNotFoundError: No module named 'nothing_here'"),
+        ("", "has no attribute 'NUMBERS'"),
+    ],
+)
+def test_a_file_of_numbers_that_has_none_is_a_problem_of_the_plan_by_its_name(tmp_path, text, said):
+    (tmp_path / "own_model_entry.py").write_text(text)
+    (problem,) = plan_run(loaded(tmp_path)).problems
+    assert problem.file == str(tmp_path / "own_model_entry.py")
+    assert said in problem.message
+
+
+def test_numbers_of_a_model_without_a_shape_are_its_checkpoint_and_time(tmp_path):
+    lines = (
+        "from albor_core.config.recipes.entry import Numbers, ParameterCounts",
+        "counts = ParameterCounts(1000, 24, 0)",
+        "NUMBERS = {'RunningSums': lambda c: Numbers('a GRU', None, counts, 6144)}",
+    )
+    (tmp_path / "own_model_entry.py").write_text("\n".join(lines))
+    made = plan_run(loaded(tmp_path))
+    assert not made.problems
+    assert (made.parameters, made.cost.checkpoint, made.memory) == (1024, 12 * 1024, None)
+    assert made.cost.flops_per_token == 6144
+    assert "memory of own_model:RunningSums is not known" in " ".join(made.notes)
 
 
 def test_without_steps_a_plan_says_that_the_source_decides(tmp_path):
@@ -335,7 +406,7 @@ def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path
     with pytest.raises(ConfigError) as caught:
         parse_config(json.dumps(data).encode(), file="c.yaml")
     fields = {problem.field for problem in caught.value.problems}
-    assert fields == {"model.architecture", "data.train", "recipe"}
+    assert fields == {"model.architecture", "data.train", "recipe.width"}
     data["training"]["mode"] = "sft"
     with pytest.raises(ConfigError, match=r"must be causal_lm or package\.module:Class, is 'sft'"):
         parse_config(json.dumps(data).encode(), file="c.yaml")

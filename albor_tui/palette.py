@@ -16,7 +16,6 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.fuzzy import Matcher
 
-from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import RunView
 from albor_core.run.values.clean import clean
 from albor_tui.model.source import HasSource
@@ -117,7 +116,7 @@ def _title(view: RunView) -> str:
 
 
 def _about(view: RunView) -> str:
-    return f"{shown_word(view.status)}   {clean(view.experiment, limit=_CHARS)}   {view.id}"
+    return f"{view.shown_status}   {clean(view.experiment, limit=_CHARS)}   {view.id}"
 
 
 def _plain(text: str) -> Any:

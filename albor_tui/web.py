@@ -40,7 +40,7 @@ MAX_COLUMNS, MAX_ROWS = 500, 200  # of a page: each cell costs the cockpit memor
 MAX_COCKPITS = 8  # at once
 _STOP_S = 5.0
 _TERM_S = 1.0
-_NONSENSE = (
+_MALFORMED = (  # what textual-serve raises of a message that is not its own
     ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RecursionError,
     RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -144,14 +144,14 @@ def serve(
             guard.announce()
 
         async def _process_messages(self, websocket: Any, app_service: Any) -> None:
-            with suppress(*_NONSENSE):  # what a page sends may be anything: its cockpit ends
+            with suppress(*_MALFORMED):  # what a page sends may be anything: its cockpit ends
                 await super()._process_messages(websocket, app_service)
 
         def initialize_logging(self) -> None:
-            """No access log: it would be one more place for what is private. What is no request is
-            answered, and no news on the terminal that serves.
+            """No access log: it would be one more place for what is private. A malformed request is
+            answered and not logged.
             """
-            logging.getLogger("aiohttp.server").addFilter(is_news)
+            logging.getLogger("aiohttp.server").addFilter(is_own_fault)
 
     module.AppService = BoundedService  # type: ignore[attr-defined]  # it makes one for each page
     # exec: the cockpit is our child, not that of the shell which textual-serve starts it by
@@ -162,7 +162,7 @@ def serve(
 
 
 async def end_process(process: asyncio.subprocess.Process | None) -> None:
-    """Have a cockpit gone when this returns: whoever counts pages counts processes then."""
+    """End a cockpit, by force where it does not listen; it is gone when this returns."""
     if process is None or process.returncode is not None:
         return
     with suppress(ProcessLookupError):
@@ -176,8 +176,8 @@ async def end_process(process: asyncio.subprocess.Process | None) -> None:
     await process.wait()
 
 
-def is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of aiohttp's log tells more than that somebody sent no HTTP, or went."""
+def is_own_fault(record: logging.LogRecord) -> bool:
+    """Whether a record of aiohttp's log is of more than a malformed request or a lost client."""
     from aiohttp.http_exceptions import HttpProcessingError
 
     error = record.exc_info[1] if record.exc_info else None

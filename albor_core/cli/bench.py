@@ -9,7 +9,7 @@ import click
 
 from albor_core.cli.common.output import clean, emit, json_option, number, print_line, table
 from albor_core.cli.generate import dtype_name, out_of_memory, place_of, place_options
-from albor_core.cli.plans.file_plan import model_source, plans_reading
+from albor_core.cli.plans.file_plan import model_source, no_files, plans
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import byte_size
 
@@ -35,7 +35,7 @@ _PEER = ("transformers tok/s", "ratio")
 @click.option("--alone", is_flag=True, help="Leave transformers out where it is installed.")
 @place_options
 @json_option
-@plans_reading(lambda told: [model_source(told["folder"])])
+@plans(lambda told: [model_source(told["folder"])], lambda _: [], no_files)
 def bench(
     folder: str,
     batches: tuple[int, ...],

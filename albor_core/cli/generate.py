@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, print_note, write_stdout
-from albor_core.cli.plans.file_plan import model_source, plans_reading
+from albor_core.cli.plans.file_plan import model_source, no_files, plans
 from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _sources(told: Mapping[str, Any]) -> list[str | Path]:
               help="Use this tokenizer, not the one beside the weights.")  # fmt: skip
 @place_options
 @json_option
-@plans_reading(lambda told: _sources(told))
+@plans(_sources, lambda _: [], no_files)
 def generate(
     folder: str,
     prompt: str | None,

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, out_file, print_line
-from albor_core.cli.plans.file_plan import plans_by_rehearsal
+from albor_core.cli.plans.file_plan import plans
 from albor_core.run.errors import NotFoundError, UsageError
 
 NAME = "train.yaml"
@@ -47,7 +47,7 @@ _HEAD = """\
     help="Begin with the values of a config that comes with Albor, such as train/pretrain-50m.",
 )
 @json_option
-@plans_by_rehearsal(lambda _: [], lambda told: [_place(told["path"])])
+@plans(lambda _: [], lambda told: [_place(told["path"])])
 def init(path: Path, name: str, as_json: bool) -> None:
     """Write a commented training config to PATH, by default train.yaml.
 
@@ -99,11 +99,15 @@ def _config(name: str, shown: str) -> tuple[str, list[str]]:
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """The fields that `data` has, in the order of the reference, each under its meaning."""
+    """The fields that `data` has and all settings of its recipe, in the order of the reference,
+    each under its meaning.
+    """
+    from albor_core.config.recipes.registry import DEFAULT, settings_of
     from albor_core.config.reference import field_docs
 
-    written = ""
-    for doc in field_docs():
+    written, mode = "", data["training"].get("mode", DEFAULT)
+    data = {**data, "recipe": settings_of(mode, data.get("recipe") or {})}
+    for doc in field_docs(mode):
         *sections, field = doc.key.split(".")
         value = _OWN.get(doc.key, _at(data, (*sections, field)))
         if value is None or doc.key in _THEIRS:

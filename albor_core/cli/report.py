@@ -9,7 +9,7 @@ import click
 from albor_core.cli.common.goals import goal_option
 from albor_core.cli.common.lookup import db_option, locate, open_store_of
 from albor_core.cli.common.output import emit, json_option, out_file, print_note
-from albor_core.cli.plans.file_plan import plans_by_rehearsal, run_source
+from albor_core.cli.plans.file_plan import plans, run_source
 from albor_core.run.errors import UsageError
 
 
@@ -27,7 +27,7 @@ from albor_core.run.errors import UsageError
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @db_option
 @json_option
-@plans_by_rehearsal(lambda told: map(run_source, told["references"]))
+@plans(lambda told: map(run_source, told["references"]))
 def report(
     references: tuple[str, ...],
     out: Path,

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from albor_core.config.config_file import (
@@ -25,7 +25,13 @@ from albor_core.config.config_file import (
 )
 from albor_core.config.microbatches import MAX_RANKS, RankShare, share_of, world_sizes
 from albor_core.config.monitoring import MonitoringConfig
-from albor_core.config.recipes.registry import DEFAULT, recipe_problems, required, settings_of
+from albor_core.config.recipes.registry import (
+    DEFAULT,
+    recipe_problems,
+    required,
+    settings_of,
+    settings_type,
+)
 from albor_core.config.sections import (
     CROSS_CHECK,
     DataConfig,
@@ -86,8 +92,13 @@ class Config(Section):
     guard: GuardConfig = Field(default_factory=GuardConfig)
     """The supervisor."""
     recipe: dict[str, Any] = Field(default_factory=dict)
-    """Whatever the class that training.mode names wants to be told: it gets this section as it is
-    written here."""
+    """Settings of the recipe that training.mode names: one of Albor refuses what it does not have,
+    a class of your own gets the section as it is written here."""
+
+    @field_validator("recipe", mode="before")
+    @classmethod
+    def _empty_is_none_set(cls, value: object) -> object:
+        return {} if value is None else value
 
     def problems(self) -> Iterator[Problem]:
         yield from _problems_between(dict(self), self.training.mode)
@@ -135,12 +146,24 @@ def _problems_between(sections: Mapping[str, Any], mode: str) -> Iterator[Proble
     """
     data, training = sections.get("data"), sections.get("training")
     yield from recipe_problems(mode, sections)
+    yield from _settings_problems(settings_type(mode), sections.get("recipe") or {})
     if training and (optimizer := sections.get("optimizer")):
         yield from _update_problems(optimizer, training)
     if data and training:
         yield from _sample_problems(data, training)
         yield from _sharing_problems(data, training)
         yield from _ramp_problems(data, training)
+
+
+def _settings_problems(settings: type[Section] | None, given: Mapping[str, Any]) -> list[Problem]:
+    if settings is None:
+        return []
+    try:
+        settings.model_validate(dict(given))
+    except ValidationError as error:
+        nowhere = Places(YamlDocument(None), {}, "")  # said by the caller, as of all sections
+        return _problems(error, nowhere, above=("recipe",), settings=settings)
+    return []
 
 
 def _sample_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:
@@ -395,16 +418,17 @@ def _missing(data: Mapping[str, Any], mode: str) -> Iterator[Problem]:
             yield Problem(field, "is required", "or data.mixture" if section == "data" else "")
 
 
-def _right_parts(data: Mapping[str, Any]) -> tuple[dict[str, Section], list[Problem], set[str]]:
+def _right_parts(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem], set[str]]:
     """The sections of a config without the fields that are wrong by themselves, what does not fit
     together in the rest of them, and the names of those fields.
     """
-    right: dict[str, Section] = {}
+    right: dict[str, Any] = {}
     found: list[Problem] = []
     lost: set[str] = set()
     for name, section in children(Config).items():
         said = data.get(name)
         if section is None:
+            right |= {name: said} if isinstance(said, Mapping) else {}
             continue
         try:
             right[name] = section.model_validate(said)
@@ -455,10 +479,12 @@ def children(section: type[Section]) -> dict[str, type[Section] | None]:
     }
 
 
-def suggestion(path: KeyPath) -> str:
-    """What an unknown field may have been meant to be, as a sentence, or nothing."""
+def suggestion(path: KeyPath, settings: type[Section] | None = None) -> str:
+    """What an unknown field may have been meant to be, as a sentence, or nothing; `settings`: those
+    of the recipe.
+    """
     names = [str(part) for part in path]
-    section = _section_at(path[:-1])
+    section = _section_at(path[:-1], settings)
     siblings = [] if section is None else list(section.model_fields)
     prefix = ".".join([*names[:-1], ""]) if len(names) > 1 else ""
     if near := difflib.get_close_matches(names[-1], siblings, 1, 0.6):
@@ -473,9 +499,13 @@ def suggestion(path: KeyPath) -> str:
     return f"fields here: {', '.join(siblings)}" if siblings else ""
 
 
-def _section_at(path: KeyPath) -> type[Section] | None:
-    """The class of the section at `path`; list elements are looked up in the field's annotation."""
+def _section_at(path: KeyPath, settings: type[Section] | None = None) -> type[Section] | None:
+    """The class of the section at `path`, `settings` that of `recipe`; list elements are looked up
+    in the field's annotation.
+    """
     section: type[Section] | None = Config
+    if path[:1] == ("recipe",):
+        section, path = settings, path[1:]
     for part in path:
         if section is None or isinstance(part, int):
             continue
@@ -571,7 +601,7 @@ def _no_field(path: KeyPath, source: str) -> Problem:
 def _is_field(path: KeyPath) -> bool:
     """Whether a path names a field; a key of a free mapping (tags, recipe) counts."""
     if path[0] == "recipe":
-        return len(path) > 1
+        return True
     section = _section_at(path[:-1])
     if section is not None:
         return path[-1] in section.model_fields or path[-1] in getattr(section, "BIASES", ())
@@ -598,6 +628,7 @@ def _problems(
     places: Places,
     above: KeyPath = (),
     between: Sequence[Problem] = (),
+    settings: type[Section] | None = None,
 ) -> list[Problem]:
     """Pydantic's findings in our words and those `between` sections, in the order of the file."""
     found: list[tuple[int, Problem]] = []
@@ -616,12 +647,12 @@ def _problems(
     for detail in details:
         if detail["type"] == "too_short" and detail["loc"] in parents:
             continue  # its items were refused one by one: it is not empty
-        base = _yaml_path((*above, *detail["loc"]))
+        base = _yaml_path((*above, *detail["loc"]), settings)
         if detail["type"] == CROSS_CHECK:
             for item in detail["ctx"]["found"]:
                 add((*base, *_path(item.field)), item.message, item.hint)
         else:
-            add(base, *_message_and_hint(detail, base))
+            add(base, *_message_and_hint(detail, base, settings))
     for item in between:
         add(_path(item.field), item.message, item.hint)
     found.sort(key=lambda pair: pair[0])
@@ -661,11 +692,12 @@ def _path(field: str) -> KeyPath:
     return tuple(int(part) if part.isdecimal() else part for part in field.split("."))
 
 
-def _yaml_path(loc: tuple[str | int, ...]) -> KeyPath:
+def _yaml_path(loc: tuple[str | int, ...], settings: type[Section] | None) -> KeyPath:
     """The location without the names pydantic adds below a field for the branches of its type."""
     path: list[str | int] = []
+    leaves = _LEAVES if settings is None else field_paths(settings, "recipe.")
     for part in loc:
-        if isinstance(part, str) and ".".join(map(str, path)) in _LEAVES:
+        if isinstance(part, str) and ".".join(map(str, path)) in leaves:
             break
         path.append(part)
     return tuple(path)
@@ -687,7 +719,9 @@ def _other_names(path: KeyPath) -> Iterator[KeyPath]:
         yield _TWINS[path]
 
 
-def _message_and_hint(detail: Any, path: KeyPath) -> tuple[str, str]:
+def _message_and_hint(
+    detail: Any, path: KeyPath, settings: type[Section] | None
+) -> tuple[str, str]:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if path[:2] == _SINKS and "/" in repr(value):
         shown = f"{'text' if isinstance(value, str) else 'data'} that may hold a URL"
@@ -695,11 +729,11 @@ def _message_and_hint(detail: Any, path: KeyPath) -> tuple[str, str]:
         shown = shown_value(value)
     match kind:
         case "extra_forbidden":
-            return "is not a field", suggestion(path)
+            return "is not a field", suggestion(path, settings)
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-            return f"must be {_range(path, context)}, is {shown}", ""
+            return f"must be {_range(path, context, settings)}, is {shown}", ""
         case "finite_number":
-            return f"must be {_range(path, {})}, is {shown}", ""
+            return f"must be {_range(path, {}, settings)}, is {shown}", ""
     return words_of(detail, shown), ""
 
 
@@ -736,13 +770,13 @@ def words_of(detail: Any, shown: str) -> str:
 LIMIT_WORDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 
 
-def _range(path: KeyPath, broken: Mapping[str, Any]) -> str:
+def _range(path: KeyPath, broken: Mapping[str, Any], settings: type[Section] | None) -> str:
     """What the number at `path` may be; the end of the store's integers only where it is broken."""
     names = [part for part in path if isinstance(part, str)]
-    section = _section_at(tuple(names[:-1]))
+    section = _section_at(tuple(names[:-1]), settings)
     if section is None:  # a key of a free mapping
         names.pop()
-        section = _section_at(tuple(names[:-1]))
+        section = _section_at(tuple(names[:-1]), settings)
     bounds = {} if section is None else dict(limits(section.model_fields[names[-1]]))
     told = {k: v for k, v in bounds.items() if k in broken or v < 2**62}
     return " and ".join(f"{word} {told[k]:.12g}" for k, word in LIMIT_WORDS.items() if k in told)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from albor_core.config.load import Config
-from albor_core.config.recipes.registry import DEFAULT, entries, required
+from albor_core.config.recipes.registry import DEFAULT, entries, required, settings_type
 from albor_core.config.sections import Section
 
 _HEAD = """# Configuration
@@ -52,8 +52,19 @@ class FieldDoc:
     choices: tuple[str, ...] = ()
 
 
-def field_docs(section: type[Section] = Config, path: str = "") -> Iterator[FieldDoc]:
-    """Every field in the order of the file; a list of sections is one field."""
+def field_docs(mode: str = DEFAULT) -> Iterator[FieldDoc]:
+    """Every field in the order of the file, then the settings of the recipe `mode`; a list of
+    sections is one field.
+    """
+    settings = settings_type(mode)
+    for doc in _field_docs(Config, "", mode):
+        if doc.key != "recipe" or mode not in entries():
+            yield doc
+    if settings is not None:
+        yield from _field_docs(settings, "recipe", mode)
+
+
+def _field_docs(section: type[Section], path: str, mode: str) -> Iterator[FieldDoc]:
     inner: list[tuple[str, type[Section]]] = []
     meanings = section.meanings()
     for name, field in section.model_fields.items():
@@ -61,17 +72,18 @@ def field_docs(section: type[Section] = Config, path: str = "") -> Iterator[Fiel
         if isinstance(annotation, type) and issubclass(annotation, Section):
             inner.append((f"{path}.{name}".lstrip("."), annotation))
             continue
+        is_asked = name in _asked(path, mode)
         yield FieldDoc(
             key=f"{path}.{name}".lstrip("."),
             section=path,
             type=_type(field).replace("`", ""),
-            default=_default(field, name in _asked(path)).strip("`"),
+            default=_default(field, is_asked).strip("`"),
             meaning=meanings[name],
-            is_required=field.is_required() or name in _asked(path),
+            is_required=field.is_required() or is_asked,
             choices=_choices(annotation),
         )
     for child_path, child in inner:
-        yield from field_docs(child, child_path)
+        yield from _field_docs(child, child_path, mode)
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
@@ -88,7 +100,7 @@ def render_reference() -> str:
         text
         for entry in entries().values()
         if entry.settings is not None
-        for text in _sections(entry.settings, f"recipe of {entry.name}")
+        for text in _sections(entry.settings, f"{entry.name}: recipe")
     )
     return "\n".join([_HEAD, *_sections(Config, ""), *own])
 
@@ -103,7 +115,7 @@ def _sections(section: type[Section], path: str) -> Iterator[str]:
             is_list = get_origin(field.annotation) is tuple
             inner.append((f"{path}.{name}".lstrip(".") + "[]" * is_list, child))
         if child is None:
-            default = _default(field, name in _asked(path))
+            default = _default(field, name in _asked(path, DEFAULT))
             words = f"{_type(field)} | {default} | {meanings[name]}"
             rows.append(f"| `{name}` | {words} |")
     if path:
@@ -126,9 +138,9 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
 
-def _asked(path: str) -> set[str]:
-    """The fields of a section without which a run of Albor's own recipe does not begin."""
-    fields = (field.rpartition(".") for field in required(DEFAULT))
+def _asked(path: str, mode: str) -> set[str]:
+    """The fields of a section without which a run of the recipe `mode` does not begin."""
+    fields = (field.rpartition(".") for field in required(mode))
     return {name for section, _, name in fields if section == path}
 
 

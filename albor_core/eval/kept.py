@@ -20,7 +20,15 @@ from albor_core.eval.target import Target
 from albor_core.eval.task import Task
 from albor_core.outputs.identity import hash_of_data, identity_of
 from albor_core.outputs.lineage import lineage
-from albor_core.outputs.place import ELSEWHERE, OutputPlace, begin, clear, finish, held, put
+from albor_core.outputs.place import (
+    ELSEWHERE,
+    OutputPlace,
+    begin,
+    clear,
+    finish,
+    held,
+    publish_files,
+)
 from albor_core.run.errors import UsageError
 from albor_core.run.files.whole_file import clear_halves, write_json
 from albor_core.run.rundir import RunDir, read_json
@@ -39,7 +47,7 @@ def evaluation_id(
     files = [hash_of_data(target.path / name) for name in ("config.json", "tokenizer.json")]
     files += not_applied(target.path)  # results of when they were are not taken for these
     said = [task.section.model_dump(mode="json") for task in tasks]
-    data = [[*map(hash_of_data, paths_of(task)), *_hash_of_text(task)] for task in tasks]
+    data = [[digest for _, digest in _inputs_of(task)] for task in tasks]
     model = [weights, *files, target.step]
     whole = {"model": model, "tasks": said, "data": data, "how": dict(how)}
     return identity_of(whole, separators=(", ", ": "))[:16]
@@ -47,7 +55,7 @@ def evaluation_id(
 
 def lineage_of(target: Target, weights: str, tasks: tuple[Task, ...]) -> dict[str, Any]:
     """What the model and the data of an evaluation are, and by which command it was made."""
-    data = {str(path): hash_of_data(path) for task in tasks for path in paths_of(task)}
+    data = dict(one for task in tasks for one in _inputs_of(task))
     seeds = {task.name: getattr(task.section, "seed", None) for task in tasks}
     return lineage({str(target.path): weights, **data}, seeds)
 
@@ -57,11 +65,11 @@ def paths_of(task: Task) -> Iterator[Path]:
     return (value for _, value in task.section if isinstance(value, Path))
 
 
-def _hash_of_text(task: Task) -> Iterator[str]:
-    """Of what its section holds instead of a file."""
+def _inputs_of(task: Task) -> Iterator[tuple[str, str]]:
+    """The BLAKE3 of each, also of a text that its section holds instead of a file."""
     text = getattr(task.section, "text", None)
-    if text is not None:
-        yield blake3(text.encode()).hexdigest()
+    for path in paths_of(task):
+        yield str(path), hash_of_data(path) if text is None else blake3(text.encode()).hexdigest()
 
 
 def place_in(run: RunDir, checkpoint: str, id: str) -> Path:
@@ -113,6 +121,7 @@ def keep_result(path: Path, work: Path, document: Mapping[str, Any]) -> None:
     """Whole and durable, with the items of its tasks; `document` is strict JSON. Raises OSError."""
     room = work.parent
     clear_halves(room)
-    put(work.glob("*.jsonl"), room, [room / RESULT, room / _MARK, *room.glob("*.jsonl")])
+    old = [room / RESULT, room / _MARK, *room.glob("*.jsonl")]
+    publish_files(work.glob("*.jsonl"), room, old)
     write_json(room / RESULT, document, durable=True)
     finish(OutputPlace(path, _OWN), work)

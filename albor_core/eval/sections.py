@@ -16,6 +16,8 @@ from albor_core.run.errors import Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 S = TypeVar("S", bound="TaskSection")
+STDIN = Path("-")
+"""As data: the text that came on stdin."""
 
 
 class TaskSection(Section):
@@ -33,7 +35,7 @@ class TaskSection(Section):
     @property
     def title(self) -> str:
         """The task's name."""
-        return self.name or ("stdin" if self.data == Path("-") else name_from(self.data))
+        return self.name or ("stdin" if self.data == STDIN else name_from(self.data))
 
 
 def name_from(path: Path) -> str:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from albor_core.data.pack.special_tokens import SpecialIds, special_ids
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.model.hf.folder import ModelFolder, misfits, open_model, tokenizer_problems
+from albor_core.outputs.identity import hash_of_file
 from albor_core.run import checkpoints
 from albor_core.run.errors import AlborError, NoCheckpointError, NotFoundError, Problem
 from albor_core.run.rundir import RunDir, read_json
@@ -86,7 +87,7 @@ def weights_hash(target: Target) -> str:
     digest, manifest = blake3(), read_json(target.path / checkpoints.MANIFEST) or {}
     stated = manifest.get("files")
     for file in target.folder.weights.files:
-        found = blake3().update_mmap(file).hexdigest()
+        found = hash_of_file(file)
         told = stated.get(file.name) if isinstance(stated, dict) else None
         if isinstance(told, dict) and told.get("algo") == "blake3" and told.get("hash") != found:
             hint = f"albor checkpoints verify {target.run.id}" if target.run else "fetch it again"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albor_core.feed.runs.newest import is_past_end
-from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, WORDS, RunStatus
+from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, WORDS, RunStatus, shown_word
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.telemetry.sample import GpuSample, HostSample
@@ -204,6 +204,11 @@ class RunView:
     def is_loading(self) -> bool:
         """Whether its files are still unread, so that what it lacks may still come."""
         return self.status == LOADING
+
+    @property
+    def shown_status(self) -> str:
+        """Its status as lists for people show it."""
+        return shown_word(self.status, self.age_s if self.is_silent else None)
 
     @property
     def is_past_end(self) -> bool:

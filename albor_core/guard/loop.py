@@ -14,7 +14,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from albor_core.guard import mailbox, preflight
@@ -48,11 +48,12 @@ from albor_core.guard.process.index_process import IndexProcess
 from albor_core.guard.process.processes import become_subreaper, reap_orphans, spawn
 from albor_core.guard.process.signals import SignalPipe
 from albor_core.guard.records import Ledger, log_line
+from albor_core.guard.stop_request import StopRequest
 from albor_core.run.checkpoints import newest
 from albor_core.run.control import ANDON, Command
 from albor_core.run.errors import InUseError
 from albor_core.run.exit import STOPPED_BY_ANDON
-from albor_core.run.guard_state import ASKED, GUARD_ENDS, MOVES, GuardState, read_guard
+from albor_core.run.guard_state import GUARD_ENDS, MOVES, GuardState, read_guard
 from albor_core.run.liveness import boot_id
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir
@@ -65,18 +66,6 @@ _QUICK_S = 0.02  # pass time while something is about to happen
 _STACKS_S = 5.0
 _STRANGERS_LIMIT_S = 300.0  # how long a start waits for a GPU that others use
 _STRANGERS_LOOK_S = 30.0
-
-
-@dataclass
-class Stop:
-    """Somebody wants the run to end."""
-
-    signal: int
-    is_now: bool = False
-    is_signalled: bool = False
-    by_andon: bool = False  # a rule asked for it
-    by: str = ""  # who asked first
-    command_ids: list[str] = field(default_factory=list)
 
 
 class Guard:
@@ -105,7 +94,7 @@ class Guard:
         self.state, self.since_s = GuardState.INIT, time.monotonic()
         self.life: GuardedAttempt | None = None
         self.attempt: int | None = None
-        self.stop: Stop | None = None
+        self.stop: StopRequest | None = None
         self.exit_code: int | None = None
         self.reason = ""
         self.class_last: str | None = None
@@ -194,7 +183,7 @@ class Guard:
         self, number: int, *, is_now: bool, command_id: str = "", by: str = ""
     ) -> None:
         if self.stop is None:
-            self.stop = Stop(number, by=by)
+            self.stop = StopRequest(number, by)
         self.stop.is_now = self.stop.is_now or is_now
         if command_id:
             self.stop.command_ids.append(command_id)
@@ -385,7 +374,7 @@ class Guard:
 
     def _preflight(self) -> None:
         if self.stop is not None:
-            self._finish_as(Finish("stopped", 128 + self.stop.signal, "stopped before a start"))
+            self._finish_as(self.stop.finish("stopped before a start"))
             return
         flight = preflight.check(self.run, self.launch, self._spared())
         for note in flight.notes:
@@ -551,9 +540,7 @@ class Guard:
 
     def _backoff(self) -> None:
         if self.stop is not None:
-            self._finish_as(
-                Finish("stopped", 128 + self.stop.signal, "stopped while waiting to restart")
-            )
+            self._finish_as(self.stop.finish("stopped while waiting to restart"))
         elif self.backoff_until_s is None or time.monotonic() >= self.backoff_until_s:
             self.backoff_until_s = None
             self._enter(GuardState.PREFLIGHT)
@@ -588,8 +575,8 @@ class Guard:
         event = life.ended(kind, status, facts, autopsy, self.launch, self.options)
         before = self.memory
         self.memory, action = decide(before, event, self.options)
-        if isinstance(action, Finish):
-            action = self._with_asker(action, event.job)
+        if isinstance(action, Finish) and self.stop is not None:
+            action = self.stop.asked(action)
         self.class_last, self.reason = kind.name, action.reason
         report_id = self._report(autopsy, facts, event, before, action)
         self._write_end(life, event, action, report_id)
@@ -675,16 +662,7 @@ class Guard:
         )
         log_line(f"attempt {life.attempt} ended: {self.reason}")
 
-    def _with_asker(self, action: Finish, job: str = "") -> Finish:
-        """A stop says who asked; a scheduler's `job`, which signals all, is told already."""
-        if action.state != "stopped" or self.stop is None or ASKED in action.reason:
-            return action
-        is_told = not self.stop.by or (job and self.stop.is_signalled)
-        by = "" if is_told else f"{ASKED}{self.stop.by}"
-        return replace(action, reason=action.reason + by)
-
     def _finish_as(self, action: Finish) -> None:
-        action = self._with_asker(action)
         self.exit_code = action.exit_code
         if action.state == "stopped" and self.stop is not None and self.stop.by_andon:
             self.exit_code = STOPPED_BY_ANDON

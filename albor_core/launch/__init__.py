@@ -1,1 +1,1 @@
-"""Where it runs: a config planned on this machine, its run directory made, handed to a launcher."""
+"""Starts a run: plans its config on this machine, makes its run directory, calls a launcher."""

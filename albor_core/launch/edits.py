@@ -1,4 +1,4 @@
-"""What was edited in the config of a run that goes on."""
+"""Edits of the config.yaml of a run that goes on: allowed, planned and made its config."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from albor_core.run.values.flatten import diff_configs
 from albor_core.run.values.quantity import counted
 
 
-def take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> None:
+def apply_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> None:
     """Make what was edited in the run's config.yaml the config that it goes on with."""
     try:
         loaded = edited(run)

@@ -1,4 +1,4 @@
-"""What every way of running a program can be asked: one file a way, `local.py` the first."""
+"""The interface of what runs a program under a guard; each implementation is a file beside this."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ class Submission:
 class State:
     """Of a run that was submitted."""
 
-    is_alive: bool
     exit_code: int | None
     """None while it is alive; 1 if it was lost."""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.exit_code is None
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,15 @@ class Host:
 
     name: str
     max_ranks: int
-    """That are started there at most, without torchrun or srun."""
+    """The most ranks of a run that are started there without torchrun or srun."""
 
 
 class Launcher(Protocol):
     """Raises InUseError, TryAgainError or AlborError where it cannot do what it is asked."""
 
     def submit(self, run: RunDir, program: Submission) -> None:
-        """Have it run under a guard that outlives this process. Returns once it is guarded, or
-        queued where there is a queue.
+        """Run it under a guard that outlives this process. Returns once it is guarded, or queued
+        where there is a queue.
         """
 
     def state(self, run: RunDir) -> State: ...
@@ -62,6 +65,6 @@ class Launcher(Protocol):
         """Ask for its end: after a checkpoint, or `at_once` without."""
 
     def log(self, run: RunDir) -> Path | None:
-        """What its newest attempt printed; None before the first."""
+        """The file of what its newest attempt printed; None before the first."""
 
     def hosts(self) -> tuple[Host, ...]: ...

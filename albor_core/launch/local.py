@@ -1,4 +1,4 @@
-"""On this machine, under a guard that is a process of its own."""
+"""The launcher of this machine: a guard is a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from albor_core.run.rundir import RunDir
 
 
 class Local:
-    """As Launcher."""
+    """A `Launcher`."""
 
     def submit(self, run: RunDir, program: Submission) -> None:
         launch = write_launch(
@@ -31,8 +31,7 @@ class Local:
         start_guard(run, launch=launch, forgets=program.forgets)
 
     def state(self, run: RunDir) -> State:
-        code = _exit_code(run)
-        return State(code is None, code)
+        return State(_exit_code(run))
 
     def cancel(self, run: RunDir, *, at_once: bool, asked_by: str) -> None:
         send(run, "stop_now" if at_once else "stop", sender=asked_by)

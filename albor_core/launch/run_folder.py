@@ -1,4 +1,4 @@
-"""The run directory of a training run: made, resized, told of other sinks."""
+"""The run directory of a training run: made, resized, its places for alerts and spans kept."""
 
 from __future__ import annotations
 
@@ -119,13 +119,6 @@ def keep_places(run: RunDir, config: Config) -> None:
     keep_sinks(run, sink_entries(config))
     otlp = config.monitoring.otlp
     keep_collector(run, otlp.endpoint, otlp.plain_headers())
-
-
-def renew_sinks(run: RunDir, loaded: LoadedConfig) -> None:
-    """Have a run that goes on tell the sinks of this config: a URL is no part of what is compared
-    with the run's own.
-    """
-    keep_places(run, loaded.config)
 
 
 def resize(run: RunDir, world_size: int) -> None:

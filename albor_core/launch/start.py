@@ -1,6 +1,6 @@
-"""From a config to a guarded process, last part: the run may start, and a launcher starts it.
+"""Check that a run may start, and hand it to a launcher, after `planned.py` and `run_folder.py`.
 
-Before it: `planned.py` and `run_folder.py`. All of it runs in the command's process, so no torch.
+All of it runs in the command's process, so no torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import chdir
 from albor_core.config.kept_config import config_of, read_resolved
 from albor_core.config.load import Config
 from albor_core.guard.launch import already_guarded
-from albor_core.launch.edits import is_unbegun, take_edits
+from albor_core.launch.edits import apply_edits, is_unbegun
 from albor_core.launch.environment import rank_environment, trainer_environment
 from albor_core.launch.launcher import Launcher, Submission
 from albor_core.launch.local import LOCAL
@@ -53,7 +53,7 @@ def start(
             f"cannot stop {run.id} after step {stop_after}: already active without that limit",
             hint=f"albor train resume {run.id} to guard it again, then: albor guard stop {run.id}",
         )
-    take_edits(run, read_resolved(run), is_allowed=allow_config_change)
+    apply_edits(run, read_resolved(run), is_allowed=allow_config_change)
     config = config_of(run)
     if launched is None:
         _refuse_crowd(run, config, where)

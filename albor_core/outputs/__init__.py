@@ -1,1 +1,1 @@
-"""Built things: what one is by its identity, where it lies, how it comes there whole, from what."""
+"""Files and folders that are there whole or not at all: identity, place, building, lineage."""

@@ -16,15 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from blake3 import blake3
+
 from albor_core.run.files.tensor_header import DamagedFileError
 
-try:
-    from blake3 import blake3
-
-    ALGO = "blake3"
-except ImportError:  # a light install: slower, as safe
-    ALGO = "sha256"
-
+ALGO = "blake3"
 CHUNK = 8 << 20
 
 
@@ -49,7 +45,7 @@ def new_hasher(algo: str = ALGO, *, threads: int = 1) -> Hasher:
     """Raises DamagedFileError for an algorithm that this machine cannot check."""
     if algo == "sha256":
         return hashlib.sha256()
-    if algo == "blake3" and ALGO == "blake3":
+    if algo == ALGO:
         return blake3(max_threads=threads)  # of its own: those of AUTO are dead after a fork
     raise DamagedFileError(f"hash algorithm {algo!r} is not available here")
 

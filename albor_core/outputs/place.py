@@ -19,7 +19,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from albor_core.run.checkpoints import DOOMED, HALF
-from albor_core.run.errors import AlborError, DataError, InUseError, remedy
+from albor_core.run.errors import (
+    AlborError,
+    DataError,
+    InUseError,
+    refused_by_the_machine,
+    remedy,
+)
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.publish import link_or_copy
 from albor_core.run.files.whole_file import fsync_dir
@@ -36,7 +42,7 @@ def part_of(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class OutputPlace:
-    """Of a folder, or a file, that is built; `own`: patterns of what a folder gets."""
+    """The place of a folder, or a file, that is built; `own`: patterns of what a folder gets."""
 
     path: Path
     own: tuple[str, ...] = ("*",)
@@ -59,7 +65,7 @@ class OutputPlace:
     def tidy(self) -> None:
         """Remove what a kill after the very last step left in or beside a whole thing."""
         room = self.work.parent
-        if self.work.exists() or (room != self.path and room.suffix == HALF and room.exists()):
+        if self.work.exists() or (room == part_of(self.path) and room.exists()):
             with suppress(InUseError, DataError), held(self) as work:
                 clear(work)
 
@@ -72,7 +78,7 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
     """
     work = place.work
     room = work.parent
-    is_beside = room.name == f"{place.path.name}{HALF}"
+    is_beside = room == part_of(place.path)
     if is_beside and room.is_dir():
         _refuse(place.foreign(room, None if work.is_dir() else ()))
     made = [work, *[room] * is_beside, *(one for one in work.parents if not one.exists())]
@@ -85,18 +91,28 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
             finally:
                 _leave(work)
     except OSError as error:
-        at = Path(error.filename or room)
-        is_above = at in (room, work, *room.parents)
-        if at != place.path and not is_above and room not in at.parents:
-            raise  # of what is read
-        raise AlborError(
-            f"{place.path if is_above else at}: cannot be written: {error.strerror or error}",
-            hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
-        ) from error
+        if (refusal := _refusal_of(error, place.path, work)) is None:
+            raise
+        raise refusal from error
     finally:
         for folder in made:
             with suppress(OSError):  # of another, or with something in it
                 folder.rmdir()
+
+
+def _refusal_of(error: OSError, path: Path, work: Path) -> AlborError | None:
+    """Why `path` cannot be written; None for an error of what is read, of a pipe or a process."""
+    if error.filename is None and refused_by_the_machine(error) is None:
+        return None
+    room = work.parent
+    at = Path(error.filename or room)
+    is_above = at in (room, work, *room.parents)
+    if at != path and not is_above and room not in at.parents:
+        return None
+    return AlborError(
+        f"{path if is_above else at}: cannot be written: {error.strerror or error}",
+        hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
+    )
 
 
 @contextmanager
@@ -143,7 +159,7 @@ def kept_if_begun(work: Path, steps: str) -> Iterator[None]:
         raise
 
 
-def put(files: Iterable[Path], folder: Path, old: Iterable[Path] = ()) -> None:
+def publish_files(files: Iterable[Path], folder: Path, old: Iterable[Path] = ()) -> None:
     """Give `files` a place in `folder` instead of `old`, whose first is the result: it must never
     name what is missing. It can be done again after a kill.
     """

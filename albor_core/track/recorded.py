@@ -13,7 +13,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,19 +70,27 @@ class Recorded:
 
 def recorded(run: RunDir) -> Recorded:
     """Of a run that nobody writes. Raises OSError where its journal cannot be read."""
+    with suppress(sqlite3.DatabaseError), _store_of(run) as db:
+        if db is not None:
+            db.execute("BEGIN")
+            if (found := _of_store(db, run)) is not None:
+                return found
+    return _with_tail(Recorded(), run, 0, None)
+
+
+@contextmanager
+def _store_of(run: RunDir) -> Iterator[sqlite3.Connection | None]:
+    """Its store; None where that cannot be opened."""
     from albor_core.store.file.connect import open_reader, remove_copy  # noqa: PLC0415  resume only
     from albor_core.store.file.paths import local_store  # noqa: PLC0415
 
     try:
         db, copy = open_reader(local_store(run))
     except (AlborError, OSError):
-        return _with_tail(Recorded(), run, 0, None)
+        yield None
+        return
     try:
-        db.execute("BEGIN")
-        found = _of_store(db, run)
-        return _with_tail(Recorded(), run, 0, None) if found is None else found
-    except sqlite3.DatabaseError:
-        return _with_tail(Recorded(), run, 0, None)
+        yield db
     finally:
         with suppress(sqlite3.Error):
             db.close()
@@ -92,27 +100,17 @@ def recorded(run: RunDir) -> Recorded:
 def _stored(run: RunDir, step: int, keys: Sequence[str]) -> dict[str, float]:
     """Values of a store at a step; of one that cannot be read, none."""
     from albor_core.store.file.axis import STEP  # noqa: PLC0415  resume only
-    from albor_core.store.file.connect import open_reader, remove_copy  # noqa: PLC0415
-    from albor_core.store.file.paths import local_store  # noqa: PLC0415
 
-    try:
-        db, copy = open_reader(local_store(run))
-    except (AlborError, OSError):
-        return {}
-    try:
-        rows = db.execute(
-            "SELECT k.name, m.value FROM runs r JOIN keys k ON k.run_id = r.id"
-            " JOIN metrics m ON m.run_id = r.id AND m.key_id = k.key_id AND m.step = ?"
-            " WHERE r.run = ? AND k.axis = ? AND k.name IN (SELECT value FROM json_each(?))",
-            (step, run.own_id, STEP, json.dumps([*keys])),
-        )
-        return {name: math.nan if value is None else value for name, value in rows}
-    except sqlite3.DatabaseError:
-        return {}
-    finally:
-        with suppress(sqlite3.Error):
-            db.close()
-        remove_copy(copy)
+    with suppress(sqlite3.DatabaseError), _store_of(run) as db:
+        if db is not None:
+            rows = db.execute(
+                "SELECT k.name, m.value FROM runs r JOIN keys k ON k.run_id = r.id"
+                " JOIN metrics m ON m.run_id = r.id AND m.key_id = k.key_id AND m.step = ?"
+                " WHERE r.run = ? AND k.axis = ? AND k.name IN (SELECT value FROM json_each(?))",
+                (step, run.own_id, STEP, json.dumps([*keys])),
+            )
+            return {name: math.nan if value is None else value for name, value in rows}
+    return {}
 
 
 def _of_store(db: sqlite3.Connection, run: RunDir) -> Recorded | None:

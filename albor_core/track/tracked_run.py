@@ -28,6 +28,7 @@ from albor_core.run.tracked_state import LiveState
 from albor_core.run.values.defined_metrics import EVENT, definition
 from albor_core.run.values.directions import check_goals
 from albor_core.run.values.flatten import flatten
+from albor_core.run.values.lenient import real
 from albor_core.run.values.metrics import (
     MAX_NAMES,
     NO_ROOM_EVENT,
@@ -186,19 +187,20 @@ class Run(MediaMethods):
 
     def _note_replaced(self, step: int, named: Mapping[str, Any], before: Recorded) -> None:
         """What an attempt before logged at a step that is logged again, and nothing takes back."""
-        known = {key: self._again[key, step] for key in named if (key, step) in self._again}
-        known |= before.values_at(step, named.keys() - known.keys())
+        said = {key: real(value) for key, value in named.items()}  # an integer may be of any size
+        known = {key: self._again[key, step] for key in said if (key, step) in self._again}
+        known |= before.values_at(step, said.keys() - known.keys())
         for key, value in known.items():
-            if value == named[key] or (value != value and named[key] != named[key]):
+            if value == said[key] or (value != value and said[key] != said[key]):
                 continue
             self.odd.note("step_repeated", key, f"{value:g} at step {step}")
             if not self._replaced_said:
                 self._replaced_said = True
                 tell(
                     f"run {self.id}: {key} at step {step:,} was {value:g} and is replaced by"
-                    f" {named[key]:g}; nothing else is taken back"
+                    f" {said[key]:g}; nothing else is taken back"
                 )
-        self._again.update(((key, step), value) for key, value in named.items())
+        self._again.update(((key, step), value) for key, value in said.items())
 
     def _go_on(self, step: int, named: Mapping[str, Any]) -> None:
         """The first values of a later attempt: where they say again what was said from `step` on,

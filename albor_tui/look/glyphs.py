@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -180,20 +180,26 @@ def fitting(environ: Mapping[str, str] = os.environ) -> Glyphs:
     return replace(UNICODE, bar_empty=UNICODE.rule) if environ.get("NO_COLOR") else UNICODE
 
 
-def spark(values: tuple[float, ...] | list[float], width: int) -> str:
-    """The last values as `width` small columns, highest full; empty where nothing is finite.
+def means_of(values: Sequence[float], columns: int) -> list[float | None]:
+    """At most so many means, each of its share of the values; None where none of that is finite."""
+    columns = min(columns, len(values))
+    means: list[float | None] = []
+    for i in range(columns):
+        share = values[i * len(values) // columns : (i + 1) * len(values) // columns]
+        finite = [v for v in share if math.isfinite(v)]
+        means.append(sum(finite) / len(finite) if finite else None)
+    return means
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    """Values as `width` small columns, highest full; empty where nothing is finite.
 
     More values than columns: each column shows the mean of its share, and a mark where none of
     that is finite.
     """
     if width < 1 or not any(map(math.isfinite, values)):
         return ""
-    columns = min(width, len(values))
-    means: list[float | None] = []
-    for i in range(columns):
-        share = values[i * len(values) // columns : (i + 1) * len(values) // columns]
-        finite = [v for v in share if math.isfinite(v)]
-        means.append(sum(finite) / len(finite) if finite else None)
+    means = means_of(values, width)
     known = [v for v in means if v is not None]
     low, span = min(known), max(known) - min(known)
     steps = current.spark

@@ -67,10 +67,23 @@ class LiveLaunchpad:
                 found.setdefault(path.resolve(), ConfigFile(path, _about(path)))
         return tuple(found.values())
 
-    def fields(self) -> tuple[FieldDoc, ...]:
+    def fields(self, values: Mapping[str, str]) -> tuple[FieldDoc, ...]:
+        """Those that mean something in a config of these values, with the settings of its recipe: a
+        class of the user's own has no decoder's shape, and may read no `data.train`.
+        """
+        from albor_core.config.recipes.own import own_class
+        from albor_core.config.recipes.registry import DEFAULT
         from albor_core.config.reference import field_docs
 
-        return tuple(field_docs())
+        mode = values.get("training.mode", DEFAULT)
+        if own_class(mode) is None:
+            return tuple(field_docs(mode))
+        shaped = any(key.startswith(_SHAPE) for key in values)
+        return tuple(
+            replace(one, default="none") if one.key == "data.train" else one
+            for one in field_docs(mode)
+            if shaped or not one.key.startswith(_SHAPE)
+        )
 
     def check(self, path: Path, overrides: Sequence[str]) -> Checked:
         """Values with every default, or what is in the file where it is wrong. Raises NotFoundError
@@ -106,22 +119,6 @@ class LiveLaunchpad:
         )
         remember(path)
         return str(document["run"]["id"]), str(document["run"]["path"])
-
-
-def fields_for(fields: Sequence[FieldDoc], values: Mapping[str, str]) -> tuple[FieldDoc, ...]:
-    """Those that mean something in this config: a class of the user's own has no decoder's shape,
-    and whether it reads `data.train` is its own affair.
-    """
-    from albor_core.config.recipes.own import own_class
-
-    if own_class(values.get("training.mode", "")) is None:
-        return tuple(fields)
-    shaped = any(key.startswith(_SHAPE) for key in values)
-    return tuple(
-        replace(one, default="none", is_required=False) if one.key == "data.train" else one
-        for one in fields
-        if shaped or not one.key.startswith(_SHAPE)
-    )
 
 
 def _near(path: Path) -> Path:

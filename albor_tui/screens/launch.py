@@ -28,7 +28,7 @@ from albor_tui.messages import (
     RunFound,
 )
 from albor_tui.model.command import Cancelled
-from albor_tui.model.launchpad import Checked, LiveLaunchpad, fields_for
+from albor_tui.model.launchpad import Checked, LiveLaunchpad
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.screens.polling_screen import PollingScreen
@@ -165,7 +165,8 @@ class LaunchScreen(PollingScreen):
     ) -> None:
         try:
             checked = self.launchpad.check(path, overrides)
-            self.post_message(ConfigChecked(turn, self.launchpad.fields(), checked))
+            fields = self.launchpad.fields(checked.values)
+            self.post_message(ConfigChecked(turn, fields, checked))
             if cancelled.wait(DEBOUNCE_S):
                 return
             self.post_message(PlanMade(turn, self.launchpad.plan(path, overrides, cancelled)))
@@ -184,8 +185,7 @@ class LaunchScreen(PollingScreen):
         self._checked = message.checked
         values = {**message.checked.values, NAME: self._run_name}
         form = self.query_one(ConfigForm)
-        fields = fields_for(message.fields, values)
-        form.show(fields, values, frozenset(self._overrides), message.checked.problems)
+        form.show(message.fields, values, frozenset(self._overrides), message.checked.problems)
 
     @on(PlanMade)
     def show_plan(self, message: PlanMade) -> None:

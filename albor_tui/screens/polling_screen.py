@@ -207,8 +207,8 @@ class PollingScreen(FrameScreen):
     def runs_changed(self) -> None:
         """The app knows other figures of the runs that attention is about."""
 
-    @on(Chart.Even)
-    def say_even(self) -> None:
+    @on(Chart.NoExtreme)
+    def show_no_extreme(self) -> None:
         self.show_message("no point stands out", "$ink-muted")
 
     def show_message(self, words: str, tone: str = "$ink") -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from albor_core.feed.runs.listed_metric import beside
 from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import RunView
+from albor_core.run.status import SILENT
 from albor_core.run.values.quantity import counted
 from albor_tui.look import quantity
 
@@ -73,6 +74,20 @@ def orders_of(rows: Iterable[RunView]) -> tuple[str, ...]:
     return (*known, *(name for name, _ in own.most_common(_MOST_METRICS) if name not in known))
 
 
+def next_order(order: str, rows: Iterable[RunView]) -> str:
+    """The order behind this one, of those that a list of these runs can have."""
+    orders = orders_of(rows)
+    at = orders.index(order) if order in orders else -1
+    return orders[(at + 1) % len(orders)]
+
+
+def needed_for(order: str, group: str, rows: Iterable[RunView]) -> frozenset[str]:
+    """The ids of the runs whose metrics must be known: of all, where the order or the headings of
+    groups are made of them.
+    """
+    return frozenset(view.id for view in rows) if order not in SORTS or group else frozenset()
+
+
 def question_of(order: str, rows: Iterable[RunView]) -> tuple[str, bool]:
     """The store's sort key of an order, and whether the largest comes first."""
     return SORTS.get(order) or (order, _better(order, rows) == "max")
@@ -96,7 +111,7 @@ def _by_metric(name: str, rows: Iterable[RunView]) -> Callable[[RunView], object
 
 _GROUP_OF: dict[str, Callable[[RunView], str]] = {
     "experiment": lambda v: v.experiment or "no experiment",
-    "state": lambda v: v.status,
+    "state": lambda v: SILENT if v.is_silent else shown_word(v.status),
     "tag": lambda v: " ".join(v.tags) or "no tags",
     "host": lambda v: v.host or "host not known",
 }
@@ -167,7 +182,6 @@ def _best_of(members: list[RunView]) -> str:
 
 
 def _haystack(view: RunView) -> str:
-    state = shown_word(view.status, view.age_s if view.is_silent else None)
-    told = "died" if view.status == "failed" else ""
-    parts = (view.name, view.id, view.experiment, view.status, state, told, view.host, *view.tags)
+    states = (view.status, view.shown_status, "died" if view.status == "failed" else "")
+    parts = (view.name, view.id, view.experiment, *states, view.host, *view.tags)
     return " ".join(parts).lower()

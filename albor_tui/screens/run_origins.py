@@ -14,6 +14,7 @@ from albor_tui.messages import OriginRead
 from albor_tui.screens.polling_screen import PollingScreen
 
 _FRESH_S = 5.0  # so long what was read counts: a run may be made this home's own meanwhile
+_UNREAD: Mapping[str, Any] = {"is_launched_here": False}  # nothing that it names is offered
 
 
 class RunOriginsScreen(PollingScreen):
@@ -30,9 +31,11 @@ class RunOriginsScreen(PollingScreen):
         raise NotImplementedError
 
     def origin_read(self, view: RunView) -> Mapping[str, Any]:
-        """What was last read of where a run comes from; nothing of one that is still to be read."""
+        """What was last read of where a run comes from. One that is still to be read counts as from
+        elsewhere: a key that starts its program is offered once it is known to work.
+        """
         key = (view.id, view.path)
-        origin, read_at = self._origins.get(key, ({}, -_FRESH_S))
+        origin, read_at = self._origins.get(key, (_UNREAD, -_FRESH_S))
         is_old = time.monotonic() - read_at >= _FRESH_S
         if is_old and view.path and view.status != LOADING and self.is_running:
             self._unread[key] = None
@@ -53,10 +56,10 @@ class RunOriginsScreen(PollingScreen):
             self.post_message(OriginRead(run_id, path, origin))
 
     @on(OriginRead)
-    def take_origin(self, message: OriginRead) -> None:
+    def keep_origin(self, message: OriginRead) -> None:
         self._is_reading = False
         key = (message.run_id, message.path)
-        known = self._origins.get(key, ({}, 0.0))[0]
+        known = self._origins.get(key, (_UNREAD, 0.0))[0]
         self._origins[key] = (known if message.origin is None else message.origin, time.monotonic())
         self._unread.pop(key, None)
         self.draw_offers()

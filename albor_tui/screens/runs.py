@@ -33,7 +33,8 @@ from albor_tui.screens.run_order import (
     arrange,
     grouped,
     is_plain,
-    orders_of,
+    needed_for,
+    next_order,
     question_of,
 )
 from albor_tui.widgets.base import styled
@@ -105,7 +106,7 @@ class RunsScreen(RunActionsScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._view = RunsView()
+        self._view = RunsView(is_complete=False)
         self._tails: dict[str, str] = {}  # behind names that are not unique, by id
         self._problem = ""  # as it stands above the list
         self._has_news = self._has_curves = False
@@ -236,8 +237,7 @@ class RunsScreen(RunActionsScreen):
         self.call_after_refresh(self._share_room)
 
     def _arrange(self) -> None:
-        table = self.query_one(RunTable)
-        order = self._order
+        table, order = self.query_one(RunTable), self._order
         matches = self._matches if self._needs_store() else None
         only = None if matches is None else matches.ids
         words = self._words if only is None else ""
@@ -245,7 +245,8 @@ class RunsScreen(RunActionsScreen):
         rows, groups = grouped(rows, self._group)
         table.sorted_by = order if order in SORTS else METRIC
         table.show(rows, groups, self._tails)
-        self._title(len(rows), order)
+        self._look_at_metrics()
+        self._title(len(rows))
         self._show_emptiness(not rows)
         self._share_room()
         self.refresh_key_bar()
@@ -323,23 +324,23 @@ class RunsScreen(RunActionsScreen):
             self.poll_now()
         self._rearrange()
 
-    def _title(self, shown: int, order: str) -> None:
+    def _title(self, shown: int) -> None:
         table = self.query_one(RunTable)
         chosen = len(table.selected)
         hidden = chosen - sum(view.id in table.selected for view in table.runs) if chosen else 0
         asked = (self._words, self._filter_problem, self._group)
         total = max(len(self._view.rows), self._view.total)
         count = self._count_of(shown, total)
-        if not (self._view.is_complete and self._has_news):
+        if not self._view.is_complete:
             count = f"{count}, {LOADING}" if total else LOADING
-        mark = (count, order, self._reverse, asked, chosen, hidden)
+        mark = (count, self._order, self._reverse, asked, chosen, hidden)
         if mark == self._titled:  # a title redraws everything inside its frame
             return
         self._titled = mark
         listing = self.query_one("#list")
         listing.border_title = Content.assemble(("runs ", "bold $ink"), (count, "$ink-muted"))
         arrow = glyphs.current.arrow_up if self._reverse else glyphs.current.arrow_down
-        parts = [Content.styled(f"{arrow} {order}", "$ink-muted")] if total else []
+        parts = [styled.text(f"{arrow} {self._order}", "$ink-muted")] if total else []
         if self._group:
             parts.insert(0, Content.styled(f"by {self._group}  ", "$ink-muted"))
         if self._filter_problem:
@@ -366,8 +367,7 @@ class RunsScreen(RunActionsScreen):
         self.query_one(RunTable).display = not is_empty
         self.query_one("#preview").display = not is_empty
         if is_empty:
-            is_read = self._has_news and self._view.is_complete
-            empty.update(_nothing(is_read, self._words, self._problem))
+            empty.update(_nothing(self._view.is_complete, self._words, self._problem))
 
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:
@@ -386,10 +386,9 @@ class RunsScreen(RunActionsScreen):
             self.poll_now()
 
     def _look_at_metrics(self) -> None:
-        """Of the runs on the screen; of all, where their order or a heading is made of them."""
-        is_by_metric = self._order not in SORTS or bool(self._group)
-        every = frozenset(view.id for view in self._view.rows) if is_by_metric else frozenset()
-        self._on_screen = self.query_one(RunTable).visible_ids | every
+        """Have the poll thread read those of the runs that are seen, and what the list needs."""
+        needed = needed_for(self._order, self._group, self._view.rows)
+        self._on_screen = self.query_one(RunTable).visible_ids | needed
 
     def _show_glance(self, view: RunView | None) -> None:
         """The list knows less of a run that has ended than its own records do."""
@@ -471,10 +470,7 @@ class RunsScreen(RunActionsScreen):
         self._rearrange()
 
     def action_sort(self) -> None:
-        orders = orders_of(self._view.rows)
-        at = orders.index(self._order) if self._order in orders else -1
-        self._order = orders[(at + 1) % len(orders)]
-        self._look_at_metrics()
+        self._order = next_order(self._order, self._view.rows)
         self._ask_anew()
 
     def action_reverse(self) -> None:
@@ -511,7 +507,6 @@ class RunsScreen(RunActionsScreen):
 
     def action_group(self) -> None:
         self._group = GROUPS[(GROUPS.index(self._group) + 1) % len(GROUPS)]
-        self._look_at_metrics()
         self.show_message(
             f"grouped by {self._group}" if self._group else "not grouped", "$ink-muted"
         )

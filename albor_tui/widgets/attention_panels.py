@@ -12,7 +12,6 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import LOADING, RunView
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
@@ -303,8 +302,7 @@ class AttentionDetail(Panel):
         step = "" if at is None else f"step {quantity.count(at)}"
         if run is None:
             return step
-        word = shown_word(run.status, run.age_s if run.is_silent else None)
-        return f"{word}, {step}" if step else word
+        return f"{run.shown_status}, {step}" if step else run.shown_status
 
     def _curve(self) -> str:
         return glyphs.spark(self.past[1][-400:], max(1, self.content_size.width - 8))

@@ -14,13 +14,13 @@ from textual.reactive import reactive
 
 from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
+from albor_core.store.diff.judge import INSTEAD
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
 RUN_TONES = ("main", "val", "second", "third", "fourth")
-INSTEAD = "train/loss"  # what runs reach where they do not all have what is judged
 _ENDS = ("last", "best")
 _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
     "better": ("better", "$success", "than"),
@@ -112,21 +112,18 @@ class VerdictPanel(DiffPanel):
                 numbers = self._numbers(document, verdict, width)
                 found += [sentence, numbers] if numbers.plain else [sentence]
         if len(verdicts) == 1:
-            found = self._with_why(document, verdicts[0], found, width, height)
+            if verdicts[0].get("outcome") is None and (order := standing(document)).plain:
+                found.append(order)
+            found += self._why(verdicts[0], width, max(1, height - len(found)))
         return found
 
-    def _with_why(
-        self, document: Document, verdict: Document, found: list[Content], width: int, height: int
-    ) -> list[Content]:
-        """The lines on a pair with how it was judged, or with what there is in place of that."""
+    def _why(self, verdict: Document, width: int, room: int) -> list[Content]:
+        """How a pair was judged, or why not, in at most `room` lines."""
         said = (str(verdict.get(key) or "none") for key in ("detail", "method"))
         why = "; ".join(words for words in said if words != "none")
-        more, room = f" {glyphs.current.ellipsis}", max(1, height - len(found))
+        more = f" {glyphs.current.ellipsis}"
         wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
-        lines = [*found, *(Content.styled(line, "$ink-muted") for line in wrapped)]
-        if verdict.get("outcome") is None and (order := standing(document)).plain:
-            lines.insert(1, order)
-        return lines
+        return [Content.styled(line, "$ink-muted") for line in wrapped]
 
     def _sentence(self, document: Document, verdict: Document, index: int) -> Content:
         outcome = verdict.get("outcome")
@@ -231,13 +228,13 @@ class MetricsPanel(DiffPanel):
         order += [key for key in metrics if key not in order and "ema" not in key]
         if not order:
             return [Content.styled("nothing that both have measured", "$ink-muted")]
-        count = len(document["runs"])
-        ranks = ranked(document)
-        is_by_row = bool(ranks) and width - 8 * count < 12
-        self.border_subtitle = Content.styled("the best first" if is_by_row else "", "$ink-muted")
-        if is_by_row:
+        runs, fitting = len(document["runs"]), max(1, (width - 12) // 8)
+        if runs > fitting and (ranks := ranked(document)):
+            self.border_subtitle = Content.styled("the best first", "$ink-muted")
             return _by_run(document, ranks, width)
-        count = min(count, max(1, (width - 12) // 8))
+        count = min(runs, fitting)
+        hidden = f"{runs - count} more runs do not fit: albor runs diff" if runs > count else ""
+        self.border_subtitle = Content.styled(hidden, "$ink-muted")
         cell = 9 if width - 9 * count >= 18 else 8
         head = [styled.fit(Content.styled("", "$ink-muted"), width - cell * count)]
         head += [
@@ -250,9 +247,6 @@ class MetricsPanel(DiffPanel):
             stats = [stat or {} for stat in metrics[key][:count]]
             values = [styled.fit(cell_of, cell, "right") for cell_of in _lasts(key, stats, cell)]
             found.append(Content("").join([name, *values]))
-        if (hidden := len(document["runs"]) - count) > 0:
-            told = f"{hidden} more runs do not fit: albor runs diff"
-            self.border_subtitle = Content.styled(told, "$ink-muted")
         return found
 
 
@@ -260,20 +254,13 @@ def ranked(document: Document) -> list[int]:
     """The runs by the last value of the metric that they are compared by, the best first; what is
     not finite and what is not known come last. Empty where no better side is known.
     """
-    stats, way = (
-        (document.get("metrics") or {}).get(document.get("metric")),
-        document.get("direction"),
-    )
-    if not stats or way is None:
+    way = document.get("direction")
+    stats = (document.get("metrics") or {}).get(document.get("metric")) or ()
+    lasts = [(stat or {}).get("last") for stat in stats]
+    if way is None or all(last is None for last in lasts):
         return []
     sign = -1.0 if way == "max" else 1.0
-    lasts = [(stat or {}).get("last") for stat in stats]
-    if all(last is None for last in lasts):
-        return []
-    return sorted(
-        range(len(lasts)),
-        key=lambda i: (lasts[i] is None, sign * (lasts[i] or 0.0), i),
-    )
+    return sorted(range(len(lasts)), key=lambda i: (lasts[i] is None, sign * (lasts[i] or 0.0)))
 
 
 def _by_run(document: Document, ranks: Sequence[int], width: int) -> list[Content]:
@@ -347,14 +334,11 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
             return Content.styled("not yet", "$ink-muted")
         return Content.styled("never", "$warning")
     line = Content.assemble(("step ", "$ink-muted"), (quantity.count(reach["step"]), "$ink"))
-    tokens = Content.assemble(
-        "  ", (quantity.si(reach.get("tokens")), "$ink"), (" tok", "$ink-muted")
-    )
-    took = Content.assemble("  ", (quantity.duration(reach.get("seconds")), "$ink"))
-    parts = [tokens] if reach.get("tokens") else []
-    parts += [took] if reach.get("seconds") else []
-    for part in parts:
-        if line.cell_length + part.cell_length <= width:
+    tokens, seconds = reach.get("tokens"), reach.get("seconds")
+    parts = ((tokens, quantity.si(tokens), " tok"), (seconds, quantity.duration(seconds), ""))
+    for known, words, unit in parts:
+        part = Content.assemble("  ", (words, "$ink"), (unit, "$ink-muted"))
+        if known and line.cell_length + part.cell_length <= width:
             line += part
     return line
 

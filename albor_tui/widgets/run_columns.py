@@ -152,7 +152,7 @@ def needs_of(runs: Sequence[RunView], tails: Mapping[str, str]) -> TableNeeds:
     lengths = sorted(len(name_of(view, tails)) for view in runs) or [_NAME_MIN]
     names = lengths[int((len(lengths) - 1) * _MOST_NAMES)], lengths[-1]
     state = max((_STATE, *(styled.state_of(v).cell_length for v in runs if v.status == "unknown")))
-    own = [(view, one) for view in runs if view.metrics and (one := beside(view)) is not None]
+    own = [(view, one) for view in runs if (one := beside(view)) is not None]
     if not own:
         return TableNeeds(*names, longest_state=state)
     absent = {_title(one) for one in _LISTED if not _is_said(one, runs)}

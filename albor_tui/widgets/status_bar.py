@@ -72,10 +72,8 @@ class TopBar(Widget):
             await self.app.run_action("attention", self.app)
 
     def watch_view(self) -> None:
-        words = (
-            Counter(row.status for row in self.view.rows) if self.view is not None else Counter()
-        )
         rows = () if self.view is None else self.view.rows
+        words = Counter(row.status for row in rows)
         self.silent = sum(row.is_silent and row.status == "running" for row in rows)
         self.counts = tuple((w, words[w]) for w in styled.STATE_TONE if words[w])
         self.is_loading = self.view is not None and not self.view.is_complete

@@ -56,7 +56,7 @@ def logged(names: int, rows: int) -> tuple[RunDir, str]:
     return run, done.stderr
 
 
-def told(*words: str) -> str:
+def printed(*words: str) -> str:
     command = [sys.executable, "-m", "albor_core.cli", *words]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
 
@@ -100,17 +100,19 @@ def machine_steps(run: RunDir) -> int:
 def crowded(names: int, rows: int) -> bool:
     run, said = logged(names, rows)
     print(said.rstrip())
-    shown = [line for line in told("runs", "show", run.id).splitlines() if "metric names" in line]
-    looked = [line for line in told("doctor").splitlines() if run.id in line]
+    shown = [
+        line for line in printed("runs", "show", run.id).splitlines() if "metric names" in line
+    ]
+    looked = [line for line in printed("doctor").splitlines() if run.id in line]
     with Reader(run.store) as reader:
         kept = reader.summary(run.id)
     print(f"runs show: {' '.join(shown).strip()}", *looked, sep="\n")
     print(f"store: {len(kept):,} names, val/loss {'there' if 'val/loss' in kept else 'NOT there'}")
     lines = said.splitlines()
     at = next((i for i, line in enumerate(lines) if "metric names" in line), None)
-    is_first = at is not None and sum("names logged" in line for line in lines[:at]) * 1_000
-    print(f"told after {is_first:,} names" if at is not None else "NOT told")
-    return is_first == MAX_NAMES and "val/loss" in kept and bool(shown)
+    logged_before = sum("names logged" in line for line in lines[:at]) * 1_000
+    print(f"told after {logged_before:,} names" if at is not None else "NOT told")
+    return at is not None and logged_before == MAX_NAMES and "val/loss" in kept and bool(shown)
 
 
 def grows(rows: int, rounds: int) -> bool:

@@ -155,7 +155,7 @@ async def still(pilot: Any, most_s: float, quiet_s: float) -> None:
 
 
 async def truth_of(scene: Scene, size: tuple[int, int]) -> tuple[dict[str, frozenset[str]], int]:
-    """What each screen says when all was read, and how many entries need somebody."""
+    """What each screen says when all was read, and how many entries need a person."""
     told: dict[str, frozenset[str]] = {}
     needs = 0
     for tab, walk in ((None, ("", *WALK)), (TABS[0].key, ("", *STROKES.values()))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -396,7 +396,7 @@ class FakeLaunchpad:
             ConfigFile(Path("configs/train/pretrain-125m.yaml"), "GPT-2 small."),
         )
 
-    def fields(self) -> tuple[FieldDoc, ...]:
+    def fields(self, values: Mapping[str, str]) -> tuple[FieldDoc, ...]:
         return FIELDS
 
     def check(self, path: Path, overrides: Sequence[str]) -> Checked:

@@ -97,7 +97,7 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether somebody waits at it."""
+        """Whether a reader waits at it."""
         with self._changed:
             return self._waiting > 0
 

@@ -84,9 +84,8 @@ class HealthWatch:
         steps = max(0, step - self._step)
         if wall > self._wall:
             self._gaps.append(wall - self._wall)
-        self._step, self._wall = step, wall
-        self._judge_names(values)
-        said = [*self._take_zeros(values)]
+        self._wall = wall
+        said = [*self.take_zeros(step, values)]
         self._eta.take(step, wall)
         if (loss := values.get(LOSS_KEY)) is not None:
             if self._expected.take(step, loss) is not None:
@@ -129,7 +128,10 @@ class HealthWatch:
             if is_speed(key) and len(self._speeds) < _MOST:
                 self._speeds[key] = SpeedWatch()
 
-    def _take_zeros(self, values: Mapping[str, float]) -> Iterator[Alert]:
+    def take_zeros(self, step: int, values: Mapping[str, float]) -> Iterator[Alert]:
+        """As `take_step`, of losses that are exactly 0 alone."""
+        self._step = step
+        self._judge_names(values)
         for key, zero in self._zeros.items():
             if key not in values:
                 continue

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -41,10 +41,6 @@ class Rehearsal:
         self.document: Mapping[str, Any] = {}
         """That it would have printed."""
 
-    def write(self, data: bytes) -> int:
-        self.bytes += len(data)
-        return len(data)
-
 
 _REHEARSAL: ContextVar[Rehearsal | None] = ContextVar("rehearsal", default=None)
 
@@ -62,17 +58,18 @@ def rehearsed() -> Iterator[Rehearsal]:
 class _Counted(io.RawIOBase):
     """A file that only knows how long it became."""
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
-        self._rehearsal = rehearsal
+    def __init__(self) -> None:
+        self.size = 0
 
     def writable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._rehearsal.bytes
+        return self.size
 
     def write(self, data: Any) -> int:
-        return self._rehearsal.write(bytes(data))
+        self.size += len(data)
+        return len(data)
 
 
 def emit(document: Mapping[str, Any]) -> None:
@@ -96,8 +93,9 @@ def out_file(out: Path, *, replace: bool) -> Iterator[BinaryIO]:
     if (rehearsal := _REHEARSAL.get()) is not None:
         if not replace and os.path.lexists(out):
             raise already_there(out)
-        with io.BufferedWriter(_Counted(rehearsal)) as counted:
-            yield cast("BinaryIO", counted)
+        with io.BufferedWriter(counted := _Counted()) as file:
+            yield file
+        rehearsal.bytes += counted.size
         return
     try:
         with whole_file(out, replace=replace) as fd, os.fdopen(os.dup(fd), "wb") as file:

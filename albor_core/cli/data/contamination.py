@@ -12,7 +12,7 @@ from albor_core.cli.common.count import Count, FiniteRange
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import show_plan, step_of_plan, workers_option
-from albor_core.cli.plans.file_plan import plans_by_document
+from albor_core.cli.plans.file_plan import OwnPlan, plans
 from albor_core.feed.data.folder import SEALED, kind_of
 from albor_core.run.errors import DataError, UsageError
 from albor_core.run.values.quantity import counted
@@ -59,9 +59,10 @@ _SHOWN = 160  # characters of what is shared
 )  # fmt: skip
 @workers_option
 @json_option
-@plans_by_document(
+@plans(
     lambda told: [*told["paths"], *told["against"], *filter(None, [told["tokenizer"]])],
     lambda told: [*filter(None, [told["out"], told["report"]])],
+    OwnPlan(),
 )
 def contamination(
     paths: tuple[Path, ...],

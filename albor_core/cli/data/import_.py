@@ -12,7 +12,7 @@ from albor_core.cli.common.count import Count
 from albor_core.cli.common.output import clean, emit, print_line, print_note
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused, step_options
-from albor_core.cli.plans.file_plan import plans_by_document
+from albor_core.cli.plans.file_plan import OwnPlan, plans
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _MOST_COLUMNS = 5
 )  # fmt: skip
 @click.option("--no-git", is_flag=True, help="Read repositories as plain folders.")
 @step_options
-@plans_by_document(lambda told: told["sources"], lambda told: [told["out"]])
+@plans(lambda told: told["sources"], estimate=OwnPlan())
 def import_(
     sources: tuple[Path, ...],
     out: Path,

@@ -11,7 +11,7 @@ from albor_core.cli.common.count import COUNT, Count, FiniteRange
 from albor_core.cli.common.output import clean, emit, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused, show_report, step_options
-from albor_core.cli.plans.file_plan import plans_by_document
+from albor_core.cli.plans.file_plan import OwnPlan, plans
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import byte_size, counted
 
@@ -45,7 +45,7 @@ def _path_of(text: str) -> Path:
 @click.option("--seed", default=0, type=COUNT, show_default=True)
 @click.option("--shuffle", is_flag=True, help="Order the documents by hash, not by corpus.")
 @step_options
-@plans_by_document(lambda told: map(_path_of, told["corpora"]), lambda told: [told["out"]])
+@plans(lambda told: map(_path_of, told["corpora"]), estimate=OwnPlan())
 def mix(
     corpora: tuple[str, ...],
     documents: int | None,

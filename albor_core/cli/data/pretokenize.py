@@ -12,7 +12,7 @@ from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused, workers_option
-from albor_core.cli.plans.file_plan import plan_option, plans_by_document
+from albor_core.cli.plans.file_plan import OwnPlan, plan_option, plans
 from albor_core.config.choices import PackingName
 from albor_core.run.values.quantity import counted
 
@@ -53,7 +53,7 @@ _WHOLENESS = ("cut_documents", "long_documents", "rows_from_start")
 @click.option("--force", is_flag=True, help="Replace shards made from other inputs.")
 @plan_option
 @json_option
-@plans_by_document(lambda told: [told["corpus"], told["tokenizer"]], lambda told: [told["out"]])
+@plans(lambda told: [told["corpus"], told["tokenizer"]], estimate=OwnPlan())
 def pretokenize(
     corpus: Path,
     tokenizer: Path,

@@ -10,8 +10,8 @@ import click
 from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.output import clean, emit, print_line
 from albor_core.cli.common.progress import progress
-from albor_core.cli.data.step_command import plan_refused, size_of, step_options
-from albor_core.cli.plans.file_plan import plans_by_document
+from albor_core.cli.data.step_command import corpus_bytes, plan_refused, step_options
+from albor_core.cli.plans.file_plan import OwnPlan, plans
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     help="What falls into a part whole: all of a source, or each file for itself.",
 )  # fmt: skip
 @step_options
-@plans_by_document(
+@plans(
     lambda told: [told["corpus"]],
-    lambda told: [told["out"]],
-    lambda told, _: size_of(told["corpus"]),
+    estimate=OwnPlan(lambda told, _: corpus_bytes(told)),
 )
 def split(
     corpus: Path,

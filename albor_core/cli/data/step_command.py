@@ -12,7 +12,7 @@ import click
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
-from albor_core.cli.plans.file_plan import plan_option, plans_by_document
+from albor_core.cli.plans.file_plan import OwnPlan, plan_option, plans
 from albor_core.run.errors import AlborError, ConfigError, Problem
 from albor_core.run.values.quantity import counted
 
@@ -40,7 +40,7 @@ def planned_step(
     def targets(told: Mapping[str, Any]) -> list[Path]:
         return [] if told["out"] is None else [told["out"]]
 
-    return plans_by_document(sources, targets, _scaled)
+    return plans(sources, targets, OwnPlan(_scaled))
 
 
 def _scaled(told: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
@@ -50,13 +50,14 @@ def _scaled(told: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
     if not read:
         return None
     kept = sum(one["bytes"] for one in counts) / read
-    return round(size_of(told["corpus"]) * kept)
+    return round(corpus_bytes(told) * kept)
 
 
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
-    files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
-    return sum(file.stat().st_size for file in files)
+def corpus_bytes(told: Mapping[str, Any]) -> int:
+    """Bytes of the files that a verb reads its corpus from."""
+    from albor_core.store.upkeep.remove import size_of
+
+    return size_of(told["corpus"].resolve())
 
 
 def step_options(command: F, *, needs_out: bool = True) -> F:

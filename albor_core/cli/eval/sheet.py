@@ -19,7 +19,7 @@ from albor_core.cli.common.output import (
     print_line,
     print_note,
 )
-from albor_core.cli.plans.file_plan import plans_by_rehearsal, run_source
+from albor_core.cli.plans.file_plan import plans, run_source
 from albor_core.run.errors import AlborError, DataError, NotFoundError, UsageError
 from albor_core.run.values.quantity import counted
 
@@ -58,7 +58,7 @@ def _source(reference: str) -> Path | str:
 )
 @click.option("--seed", type=Count(0), default=0, help="Decides order and sides (0).")
 @json_option
-@plans_by_rehearsal(
+@plans(
     lambda told: [_source(told["a"]), _source(told["b"])],
     lambda told: [told["out"], key_of(told["out"])],
 )

@@ -1,8 +1,9 @@
 """`--plan` of a verb that makes files: what it reads, what it writes, what it takes.
 
 `reads` and `writes` follow from the command line and its config alone, so they are whole also where
-inputs are missing: then these are problems, and what depends on them is null. Files of ALBOR_HOME
-(stores, the run list, caches) are not named. Nothing is changed.
+inputs are missing: then these are problems, and what depends on them is null. Only the folders of
+runs that are imported or pulled are named by their inputs, and are `*` without them. Files of
+ALBOR_HOME (stores, the run list, caches) are not named. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,6 +23,9 @@ from albor_core.run.errors import AlborError, ConfigError, NotFoundError, Proble
 from albor_core.run.values.quantity import byte_size, counted, duration
 
 F = TypeVar("F", bound=Callable[..., Any])
+Parameters = Mapping[str, Any]
+"""Of a verb, by name."""
+Paths = Callable[[Parameters], Iterable[str | Path]]
 
 MISSING = "missing_input"
 """The code of a problem with an input that is not there."""
@@ -46,6 +50,8 @@ class Estimate:
     problems: Sequence[Problem] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
     """Of this verb alone."""
+    writes: Sequence[Path] | None = None
+    """What only the inputs tell, in the place of what the command line does."""
 
 
 def show_plan(
@@ -59,22 +65,22 @@ def show_plan(
     """Print the plan and return the exit code, 1 where there are problems. `estimate` is asked
     where every input is there (`is_whole`: always); what it raises is a problem.
     """
-    sources, made = [*dict.fromkeys(map(_absolute, reads))], [*map(_absolute, writes)]
-    absent = [path for path in sources if not os.path.lexists(path)]
+    sources = [*dict.fromkeys(map(_absolute, reads))]
+    absent = [path for path in sources if not (os.path.lexists(path) or _is_remote(path))]
     found, problems = Estimate(), list[dict[str, str]]()
     if is_whole or not absent:
         try:
             found = estimate()
         except AlborError as error:
             problems = problems_of(error)
-    problems += [_said("config", one) for one in found.problems]
-    problems = [_told(one, absent) for one in problems]
-    told = {one["path"] for one in problems}
-    problems = [*(_missing(path) for path in absent if path not in told), *problems]
+    problems += [_problem("config", one) for one in found.problems]
+    problems = [_as_missing(one, absent) for one in problems]
+    known = {one["path"] for one in problems}
+    problems = [*(_missing(path) for path in absent if path not in known), *problems]
     document = {
         "schema": "albor.plan/1",
         "reads": sources,
-        "writes": made,
+        "writes": [*map(_absolute, writes if found.writes is None else found.writes)],
         "bytes": found.bytes,
         "seconds": found.seconds,
         "money": found.money,
@@ -88,71 +94,56 @@ def show_plan(
     return AlborError.exit_code if problems else 0
 
 
-def plans_by_rehearsal(
-    reads: Callable[[Mapping[str, Any]], Iterable[str | Path]],
-    writes: Callable[[Mapping[str, Any]], Iterable[Path]] = lambda told: [told["out"]],
-) -> Callable[[F], F]:
-    """Give a verb `--plan` that does all of its work but the writing: its bytes are exact, and
-    `detail` is the document that it would print. `reads` and `writes`, of its parameters.
-
-    For verbs that write by `out_file` alone and take seconds. Below `json_option`.
+def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
+    """By all of its work but the writing: the bytes are exact, `detail` is what it would print. For
+    verbs that write by `out_file` alone and take seconds.
     """
-
-    def decorated(verb: F) -> F:
-        @wraps(verb)
-        def planned(*, only_plan: bool, **told: Any) -> Any:
-            if not only_plan:
-                return verb(**told)
-            sources, targets = reads(told), writes(told)
-            work = partial(_rehearse, verb, {**told, "as_json": True})
-            return show_plan(sources, targets, work, as_json=told["as_json"])
-
-        return cast("F", plan_option(planned))
-
-    return decorated
+    began = time.perf_counter()
+    with rehearsed() as made:
+        verb(**{**told, "as_json": True})
+    return Estimate(made.bytes, time.perf_counter() - began, detail=made.document)
 
 
-def plans_by_document(
-    reads: Callable[[Mapping[str, Any]], Iterable[str | Path]],
-    writes: Callable[[Mapping[str, Any]], Iterable[Path]],
-    size: Callable[[Mapping[str, Any], Mapping[str, Any]], int | None] = lambda told, found: None,
+@dataclass(frozen=True)
+class OwnPlan:
+    """By the document of a verb that has a plan of its own, in a parameter `only_plan`."""
+
+    size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: None
+    """Bytes, of its parameters and that document."""
+
+    def __call__(self, verb: Callable[..., Any], told: Parameters) -> Estimate:
+        with rehearsed() as made:
+            verb(**told)
+        found = made.document
+        return Estimate(self.size(told, found), found.get("seconds"), detail=found)
+
+
+def no_files(verb: Callable[..., Any], told: Parameters) -> Estimate:
+    """Of a verb that only prints."""
+    return Estimate(0)
+
+
+def plans(
+    reads: Paths,
+    writes: Paths = lambda told: [told["out"]],
+    estimate: Callable[[Callable[..., Any], Parameters], Estimate] = rehearsal,
 ) -> Callable[[F], F]:
-    """Have `--plan --json` of a verb that has a document of its own for it print an albor.plan/1
-    around that: it is `detail`. `size`, of its parameters and that document, is the bytes that
-    would be written. People get the verb's own lines.
+    """Give a verb `--plan`; what it `reads` and `writes` follows from its parameters. Of an
+    `OwnPlan` people get the verb's own lines. Below `json_option`.
     """
+    has_own = isinstance(estimate, OwnPlan)
 
     def decorated(verb: F) -> F:
         @wraps(verb)
         def planned(**told: Any) -> Any:
-            if not (told["only_plan"] and told["as_json"]):
+            only_plan = told["only_plan"] if has_own else told.pop("only_plan")
+            as_json = told["as_json"]
+            if not only_plan or (has_own and not as_json):
                 return verb(**told)
-            work = partial(_ask, verb, told, size)
-            return show_plan(reads(told), writes(told), work, as_json=True, is_whole=True)
+            work = partial(estimate, verb, told)
+            return show_plan(reads(told), writes(told), work, as_json=as_json, is_whole=has_own)
 
-        return cast("F", planned)
-
-    return decorated
-
-
-def _ask(verb: Callable[..., Any], told: Mapping[str, Any], size: Callable[..., Any]) -> Estimate:
-    with rehearsed() as made:
-        verb(**told)
-    found = made.document
-    return Estimate(size(told, found), found.get("seconds"), detail=found)
-
-
-def plans_reading(reads: Callable[[Mapping[str, Any]], Iterable[str | Path]]) -> Callable[[F], F]:
-    """Give a verb that only prints `--plan`: what it reads, and whether that is there."""
-
-    def decorated(verb: F) -> F:
-        @wraps(verb)
-        def planned(*, only_plan: bool, **told: Any) -> Any:
-            if not only_plan:
-                return verb(**told)
-            return show_plan(reads(told), [], lambda: Estimate(0), as_json=told["as_json"])
-
-        return cast("F", plan_option(planned))
+        return cast("F", planned if has_own else plan_option(planned))
 
     return decorated
 
@@ -161,13 +152,6 @@ def model_source(reference: str) -> Path | str:
     """What a DIR|RUN on the command line is read from."""
     path = Path(reference)
     return path if path.is_dir() else run_source(reference)
-
-
-def _rehearse(verb: Callable[..., Any], told: Mapping[str, Any]) -> Estimate:
-    began = time.perf_counter()
-    with rehearsed() as made:
-        verb(**told)
-    return Estimate(made.bytes, time.perf_counter() - began, detail=made.document)
 
 
 def run_source(reference: str) -> Path | str:
@@ -183,36 +167,35 @@ def run_source(reference: str) -> Path | str:
 def problems_of(error: AlborError) -> list[dict[str, str]]:
     """An error as problems of a plan."""
     if isinstance(error, ConfigError) and error.problems:
-        return [_said(error.code, one) for one in error.problems]
+        return [_problem(error.code, one) for one in error.problems]
     code = MISSING if isinstance(error, NotFoundError) else error.code
-    return [_said(code, Problem("", error.message, error.hint))]
+    return [_problem(code, Problem("", error.message, error.hint))]
 
 
-def _said(code: str, one: Problem, path: str = "") -> dict[str, str]:
-    told = {"file": one.file, "field": one.field, "message": one.message, "hint": one.hint}
-    return {"code": code, "path": path, **told}
+def _problem(code: str, one: Problem, path: str = "") -> dict[str, str]:
+    return {"code": code, "path": path, **asdict(one)}
 
 
-def _about(problem: Mapping[str, str]) -> str:
-    """The path that it says something of, as it would be read, or ""."""
+def _as_missing(problem: dict[str, str], absent: Sequence[str]) -> dict[str, str]:
+    """The problem, as one of a missing input where its message begins with the path of one."""
     named, colon, _ = problem["message"].partition(": ")
-    return os.path.normpath(Path(named).absolute()) if colon else ""
-
-
-def _told(problem: dict[str, str], absent: Sequence[str]) -> dict[str, str]:
-    """A problem, as one of a missing input where it is about that."""
-    about = _about(problem)
-    return {**problem, "code": MISSING, "path": about} if about in absent else problem
+    path = os.path.normpath(Path(named).absolute()) if colon else ""
+    return {**problem, "code": MISSING, "path": path} if path in absent else problem
 
 
 def _missing(path: str) -> dict[str, str]:
     if Path(path).is_absolute():
-        return _said(MISSING, Problem("", f"{path}: no such file or folder"), path)
-    return _said(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)
+        return _problem(MISSING, Problem("", f"{path}: no such file or folder"), path)
+    return _problem(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)
+
+
+def _is_remote(path: str) -> bool:
+    """HOST:DIR; no run has a colon in its name."""
+    return ":" in path and not Path(path).is_absolute()
 
 
 def _absolute(path: str | Path) -> str:
-    """A text is a run that is not known, told as it was named."""
+    """A text is a run that is not known, or of another host: as it was named."""
     return os.path.normpath(path.absolute()) if isinstance(path, Path) else path
 
 

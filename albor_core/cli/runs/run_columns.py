@@ -188,17 +188,16 @@ def _age(wall: float) -> float:
 
 
 def duration_of(row: RunRow, word: str) -> float | None:
-    """Seconds from its beginning (an import's first value) to its end, now, or its last news; None
-    before it.
+    """Seconds from its beginning to its end, now, or its last news; of an import, between its
+    values. None before it.
     """
     if word == "queued":
         return None
-    began = row.first_wall if row.kind == "imported" else row.created
+    if row.kind == "imported":
+        return _elapsed(row)
     is_over = row.ended_status is not None or word in ("lost", "unknown")
     end = (row.ended_wall or row.last_wall) if is_over else time.time()
-    if row.kind == "imported":
-        end = row.last_wall
-    return None if began is None or end is None else max(0.0, end - began)
+    return None if row.created is None or end is None else max(0.0, end - row.created)
 
 
 def _elapsed(row: RunRow) -> float | None:

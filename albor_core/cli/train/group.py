@@ -108,12 +108,13 @@ def _load(
         refuse_unfit(launched, loaded.config, str(config))
         return load_config(config, (*loaded.overrides, f"{WORLD_SIZE}={launched.world_size}"))
     except ConfigError as error:
-        error.hint = error.hint or _way_out(error, config, overrides, seed)
+        if error.problems or not error.hint:
+            error.hint = _way_out(error, config, overrides, seed)
         raise
 
 
 def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
-    """The command to go on with, without the overrides that were refused."""
+    """The fix, and the command to go on with, without the overrides that were refused."""
     from albor_core.config.load import shown_override
 
     places = {problem.file for problem in error.problems}
@@ -121,6 +122,8 @@ def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed:
     right = tuple(text for text in overrides if f"--set {shown_override(text)}" not in places)
     command = _again("validate", config, right, seed)
     is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
+    if error.hint:
+        return f"{error.hint}{' ' if error.hint.endswith('?') else '; '}then: {command}"
     return command if is_file_right else f"fix {config}, then: {command}"
 
 
@@ -317,7 +320,7 @@ def _prepare(
     `take_over` raise.
     """
     from albor_core.cli.train.launched import take_over
-    from albor_core.launch.run_folder import new_run, renew_sinks
+    from albor_core.launch.run_folder import keep_places, new_run
 
     if run is not None:
         _take_from_elsewhere(run, loaded)
@@ -325,7 +328,7 @@ def _prepare(
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
     if run is None:
         return new_run(loaded, made, name=name)
-    renew_sinks(run, loaded)
+    keep_places(run, loaded.config)
     return run
 
 

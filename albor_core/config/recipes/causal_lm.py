@@ -65,5 +65,5 @@ ENTRY = RecipeEntry(
     problems=problems,
     numbers=numbers,
     required=REQUIRED,
-    reads=SOME_READ,
+    reads=tuple(SOME_READ),
 )

@@ -89,5 +89,17 @@ class RecipeEntry:
     """Of the fields that not every recipe reads (`SOME_READ`), those that this one does."""
 
 
-SOME_READ = ("training.stability.z_loss",)
-"""Fields that change nothing under a recipe which does not read them: refused there by name."""
+_BY_SOURCE = "a class of your own reads its own data"
+SOME_READ = {
+    "data.document_mask": _BY_SOURCE,
+    "data.packing": _BY_SOURCE,
+    "data.shuffle": _BY_SOURCE,
+    "data.mixture": _BY_SOURCE,
+    "data.val_mixture": _BY_SOURCE,
+    "data.curriculum": _BY_SOURCE,
+    "data.fim": _BY_SOURCE,
+    "training.seq_len_ramp": _BY_SOURCE,
+    "training.stability.z_loss": "a class of your own says its loss by `head_loss`",
+}
+"""Fields that change nothing under a recipe which does not read them, and what a class of the
+user's own does instead: refused there by name."""

@@ -36,23 +36,6 @@ def own_class(mode: str) -> OwnClass | None:
 
 def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong in the sections of a config; some of them may be away."""
-    data, training = sections.get("data"), sections.get("training")
-    if data and data.document_mask:
-        what = "must be false: what a class of your own attends to is its own affair"
-        yield Problem("data.document_mask", what, "leave it out")
-    if data and data.packing != "concat":
-        what = "only text of causal_lm is packed: a class of your own reads its own"
-        yield Problem("data.packing", what, "leave it out")
-    if data and data.shuffle != "rows":
-        what = "only causal_lm shuffles documents: a class of your own reads its own"
-        yield Problem("data.shuffle", what, "leave it out")
-    for field in ("mixture", "val_mixture", "curriculum", "fim") if data else ():
-        if getattr(data, field):
-            what = "only causal_lm mixes and cuts its data: a class of your own reads its own"
-            yield Problem(f"data.{field}", what, "leave it out")
-    if training and training.seq_len_ramp:
-        what = f"only causal_lm cuts its sequences, and training.mode is {training.mode}"
-        yield Problem("training.seq_len_ramp", what, "leave it out")
     yield from _odd_numbers(sections.get("recipe") or {}, "recipe")
 
 

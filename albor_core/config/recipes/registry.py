@@ -9,16 +9,19 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from albor_core.config.recipes import own
 from albor_core.config.recipes.entry import SOME_READ, RecipeEntry
 from albor_core.run.errors import Problem
+from albor_core.run.values.flatten import bare
+
+if TYPE_CHECKING:
+    from albor_core.config.sections import Section
 
 _OTHERS = ("__init__", "entry", "own", "registry")  # files that are no recipes
 DEFAULT = "causal_lm"
+OWN = "package.module:Class"
 NAMES = tuple(
     sorted(one.stem for one in Path(__file__).parent.glob("*.py") if one.stem not in _OTHERS)
 )
@@ -51,14 +54,17 @@ def recipe_problems(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]
     entry = entry_of(mode)
     yield from own.problems(sections) if entry is None else entry.problems(sections)
     yield from _unread(mode, sections)
-    if entry is not None:
-        yield from _settings_problems(entry, sections.get("recipe") or {})
+    if entry is not None and entry.settings is None and (given := sections.get("recipe")):
+        typed = [one.name for one in entries().values() if one.settings is not None]
+        hint = f"leave it out, or set training.mode to {' or '.join([*typed, OWN])}"
+        for name in given:
+            yield Problem(f"recipe.{name}", f"is not read by {mode}, which has no settings", hint)
 
 
 def _unread(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]:
-    """Fields that are set and that this recipe would not look at."""
+    """Fields that are set and change nothing under this recipe."""
     entry = entry_of(mode)
-    for field in SOME_READ:
+    for field, instead in SOME_READ.items():
         if entry is not None and field in entry.reads:
             continue
         first, *path, name = field.split(".")
@@ -69,40 +75,27 @@ def _unread(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         readers = " and ".join(one.name for one in entries().values() if field in one.reads)
         value = getattr(section, name)
-        what = f"is {value:g}, read by {readers} alone, and training.mode is {mode}"
-        own_word = ": a class of your own says its loss by `head_loss`" if entry is None else ""
-        yield Problem(field, what, f"leave it out{own_word}")
+        shown = bare(value) if isinstance(value, str | int | float) else "given"
+        what = f"is {shown}, read by {readers} alone, and training.mode is {mode}"
+        yield Problem(field, what, f"leave it out{f': {instead}' if entry is None else ''}")
 
 
-def _settings_problems(entry: RecipeEntry, said: Mapping[str, Any]) -> Iterator[Problem]:
-    if entry.settings is None:
-        if said:
-            what = f"is the section of a class of your own, and training.mode is {entry.name}"
-            hint = "leave it out, or set training.mode to package.module:Class"
-            yield Problem("recipe", what, hint)
-        return
-    try:
-        entry.settings.model_validate(dict(said))
-    except ValidationError as error:
-        for one in error.errors():
-            field = ".".join(map(str, ("recipe", *one["loc"])))
-            if one["type"] == "extra_forbidden":
-                names = ", ".join(entry.settings.model_fields)
-                yield Problem(field, f"is not a field of {entry.name}", f"it has {names}")
-            else:
-                yield Problem(field, one["msg"][:1].lower() + one["msg"][1:])
-
-
-def settings_of(mode: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `recipe` with every default; as it is written, for a class of the user's own."""
+def settings_type(mode: str) -> type[Section] | None:
+    """Of the section `recipe`; None: it has none, or is free."""
     entry = entry_of(mode)
-    if entry is None or entry.settings is None:
-        return dict(said)
-    return entry.settings.model_validate(dict(said)).model_dump(mode="json")
+    return None if entry is None else entry.settings
+
+
+def settings_of(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `recipe` with every default; as it is written, for a class of the user's own."""
+    settings = settings_type(mode)
+    if settings is None:
+        return dict(given)
+    return settings.model_validate(dict(given)).model_dump(mode="json")
 
 
 def mode(value: object) -> object:
     """A training.mode as it is. Raises ValueError for a text that can be none."""
     if isinstance(value, str) and value not in NAMES and own.own_class(value) is None:
-        raise ValueError(f"must be {' or '.join(NAMES)} or package.module:Class")
+        raise ValueError(f"must be {' or '.join(NAMES)} or {OWN}")
     return value

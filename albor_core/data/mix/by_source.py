@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from albor_core.data.mix.mix import Ingredient, mix
 from albor_core.data.mix.portions import Size
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.read.corpus import IMPORT_HINT, open_corpus
 from albor_core.data.stage.counts import Counts, text_sizes
+from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import StepReport, run_step
-from albor_core.data.stage.survey import names_and_sizes
-from albor_core.run.errors import Problem
+from albor_core.run.errors import DataError, Problem
 
 _OTHERS = "other sources"  # no quoted name has a space
 _LONGEST = 180  # of a folder's name, in bytes
@@ -35,7 +35,7 @@ _TOLD = 8  # names of sources in a message
 
 
 @dataclass(frozen=True)
-class OfSources:
+class SourceSelection:
     """The step: the documents of some sources alone, or of all but these."""
 
     sources: tuple[str, ...]
@@ -76,9 +76,9 @@ def mix_by_source(
     """Sources that `weights` does not name have weight 1. Raises as `run_step` and `mix`."""
     folder, ingredients = out.parent / "sources", []
     named = tuple(sorted(weights))
-    chosen = [(OfSources((name,)), _folder_of(name), weights[name]) for name in named]
+    chosen = [(SourceSelection((name,)), _folder_of(name), weights[name]) for name in named]
     if set(sources_of(corpus)) - set(named):
-        chosen.append((OfSources(named, others=True), _OTHERS, Fraction(1)))
+        chosen.append((SourceSelection(named, others=True), _OTHERS, Fraction(1)))
     for step, place, weight in chosen:
         run_step(corpus, folder / place, step, workers=workers, force=force)
         ingredients.append(Ingredient(folder / place, weight))
@@ -90,11 +90,14 @@ def mix_by_source(
 
 
 def sources_of(corpus: Path) -> list[str]:
-    """Of its documents. Raises NotFoundError, DataError as `open_corpus`."""
-    found: set[str] = set()
-    for table in names_and_sizes(open_corpus(corpus)):
-        found.update(pc.unique(table.column("source")).to_pylist())
-    return sorted(found)
+    """The sources that its documents are of, as its record counts them. Raises NotFoundError,
+    DataError as `open_corpus`, and for a corpus without a record.
+    """
+    open_corpus(corpus)
+    record = read_record(corpus)
+    if record is None:
+        raise DataError(f"{corpus}: has no record of its sources", hint=IMPORT_HINT)
+    return sorted(name for name, one in record.counts.sources.items() if one.documents)
 
 
 def weight_problems(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from albor_core.data.pack.manifest import MANIFEST_NAME
 from albor_core.data.pack.shard_writer import SHARD_PATTERN
-from albor_core.outputs.place import OutputPlace, put
+from albor_core.outputs.place import OutputPlace, publish_files
 from albor_core.run.errors import DataError, UsageError
 from albor_core.run.files.publish import temporary
 from albor_core.run.files.whole_file import fsync_dir
@@ -67,7 +67,7 @@ def place_shards(out_dir: Path, made: Mapping[str, Sequence[Path]]) -> None:
     for name, files in made.items():
         directory = out_dir / name
         directory.mkdir(exist_ok=True)
-        put(files, directory)
+        publish_files(files, directory)
     fsync_dir(out_dir)
 
 

@@ -120,7 +120,8 @@ def plan_tokenizer(
         try:
             sampled = opened.figures(ESTIMATE_BYTES[-1])
             lines = opened.lines(sampled)
-            seconds = _estimate(opened, kind, vocab_size, list(special_tokens(fim, kind)))
+            size = sampled.bytes * lines / max(1, sampled.lines)
+            seconds = _estimate(opened, size, kind, vocab_size, list(special_tokens(fim, kind)))
         except AlborError as error:
             problems.append(Problem("corpus", error.message, error.hint))
     return TokenizerPlan(
@@ -164,10 +165,9 @@ class _Inputs:
                 if (text := decode_document(data)) is None:
                     continue
                 if left is not None:
-                    kept = text.split("\n", left)[:left]
-                    whole = len(kept) < left or _lines(text) <= left
-                    text = text if whole else "\n".join(kept) + "\n"
-                    left -= min(left, _lines(text))
+                    if _lines(text) > left:
+                        text = "\n".join(text.split("\n", left)[:left]) + "\n"
+                    left -= _lines(text)
                 yield text
                 if left == 0:
                     return
@@ -184,7 +184,7 @@ class _Inputs:
         return TextFigures(size, lines, len(letters), is_all=True)
 
     def lines(self, sample: TextFigures) -> int:
-        """That are trained on, of all as in the sample."""
+        """How many are trained on, counted in the sample and estimated for the rest."""
         if sample.is_all or not sample.bytes:
             return sample.lines
         found = round(sample.lines * max(self.text_bytes, sample.bytes) / sample.bytes)
@@ -195,7 +195,9 @@ def _lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n"))
 
 
-def _estimate(corpus: _Inputs, kind: str, vocab_size: int, specials: list[str]) -> float | None:
+def _estimate(
+    corpus: _Inputs, trained_bytes: float, kind: str, vocab_size: int, specials: list[str]
+) -> float | None:
     """Seconds, by the power of size at which two parts of the corpus' beginning grow: distinct
     words, and with them the work of merging, grow more slowly than text.
     """
@@ -218,9 +220,7 @@ def _estimate(corpus: _Inputs, kind: str, vocab_size: int, specials: list[str]) 
     if len(found) == 2:
         (less, faster), (more, slower) = found
         power = min(1.0, max(0.5, math.log(slower / faster) / math.log(more / less)))
-    sample = corpus.figures(ESTIMATE_BYTES[-1])
-    share = corpus.lines(sample) / sample.lines  # of what was looked at
-    return float(seconds * max(1.0, share * sample.bytes / size) ** power)
+    return float(seconds * max(1.0, trained_bytes / size) ** power)
 
 
 def _timed(kind: str, texts: list[str], vocab_size: int, specials: list[str]) -> float:

@@ -25,7 +25,7 @@ from albor_core.config.strict_yaml import MAX_BYTES, KeyPath, YamlDocument, read
 from albor_core.data.mix.fim import MIN_CHARS
 from albor_core.data.mix.mix import MOST_COPIES
 from albor_core.data.mix.portions import Size
-from albor_core.data.read.inputs import check_origin
+from albor_core.data.read.inputs import check_url
 from albor_core.run.errors import NotFoundError, Problem, UsageError
 from albor_core.run.values.numbers import parse_count
 
@@ -57,7 +57,8 @@ class SourceEntry(Section):
 
     def problems(self) -> Iterator[Problem]:
         try:
-            check_origin("url", self.url or "https://x")
+            if self.url is not None:
+                check_url(self.url)
         except UsageError as error:
             yield Problem("url", error.message, error.hint)
 

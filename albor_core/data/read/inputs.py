@@ -165,15 +165,14 @@ def origins_of(
             if path is None or not value:
                 what = f"--{field} {word!r}: does not begin with one of the sources and ="
                 raise UsageError(what, hint=f"--{field} {sources[0]}=...")
-            check_origin(field, value)
+            if field == "url":
+                check_url(value)
             found[path] = found.get(path, Origin())._replace(**{field: value})
     return tuple(found.items())
 
 
-def check_origin(field: str, value: str) -> None:
+def check_url(value: str) -> None:
     """Raises UsageError for what is no URL, or has a password in it, which records would tell."""
-    if field != "url":
-        return
     parts = urlsplit(value)
     if not parts.scheme or not (parts.netloc or parts.path):
         raise UsageError(f"url {value!r}: is not a URL", hint="https://HOST/PATH, or hf:NAME")

@@ -419,7 +419,8 @@ def _nothing_found(source: InputSource, counts: Counts, asked: Asked) -> DataErr
 def _hint_of_rows(folder: Path) -> str:
     """Where a folder holds files of rows, which are given one by one."""
     try:
-        names = sorted(entry.name for entry in islice(os.scandir(folder), _LOOKED_AT))
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, _LOOKED_AT))
     except OSError:
         return ""
     endings = [ending for name in names for ending in ROW_ENDINGS if name.lower().endswith(ending)]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from albor_core.data.stage.counts import Counts
 from albor_core.data.stage.record import FOOTER_KEY, RECORD_NAME, CorpusRecord, read_record
 from albor_core.outputs import place
-from albor_core.outputs.place import WORK, OutputPlace, put
+from albor_core.outputs.place import WORK, OutputPlace, publish_files
 from albor_core.run.errors import UsageError
 from albor_core.run.files.publish import publish_json, publishing, sha256_file, temporary
 
@@ -147,7 +147,8 @@ def finish(
         _join(files, out.path, record)
         place.discard(work)
         return record
-    put(files, room, [room / RECORD_NAME, *(one for own in OWN[1:] for one in room.glob(own))])
+    old = [room / RECORD_NAME, *(one for own in OWN[1:] for one in room.glob(own))]
+    publish_files(files, room, old)
     publish_json(room / RECORD_NAME, record.to_json() | {"parts": [dict(p) for p in parts]})
     place.finish(out, work)
     return record

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from albor_core.config.sections import Count
-from albor_core.eval.kinds.documents import STDIN, TextDocument, TextDocuments, open_documents
+from albor_core.eval.kinds.documents import TextDocument, TextDocuments, open_documents
 from albor_core.eval.kinds.windows import windows
 from albor_core.eval.result import Score, TaskResult
-from albor_core.eval.sections import TaskSection, name_part
+from albor_core.eval.sections import STDIN, TaskSection, name_part
 from albor_core.eval.target import Target, problem_of
 from albor_core.eval.task import ItemWriter, Progress, TaskPlan
 from albor_core.run.errors import AlborError, DataError, Problem

@@ -68,7 +68,7 @@ class ConfigSheet:
         raw, problem = _read(self._run.config_yaml)
         places = _places(raw) if raw is not None else {}
         values = dict(_leaves(resolved)) if resolved is not None else _shown(params)
-        known = _defaults() if resolved is not None else {}
+        known = _defaults(values.get("training.mode")) if resolved is not None else {}
         fields = tuple(
             _field(key, value, known.get(key), places.get(key))
             for key, value in list(values.items())[:MOST_FIELDS]
@@ -102,11 +102,14 @@ def _same(value: str, default: str) -> bool:
         return False
 
 
-def _defaults() -> dict[str, tuple[str, bool]]:
-    """Default and whether it is required, by key; 0.1 s at the first call for the models."""
+def _defaults(mode: str | None) -> dict[str, tuple[str, bool]]:
+    """Default and whether it is required, by key, under a training.mode; 0.1 s at the first call
+    for the models.
+    """
     from albor_core.config.reference import field_docs  # noqa: PLC0415  imports pydantic
 
-    return {doc.key: (doc.default, doc.is_required) for doc in field_docs()}
+    found = field_docs() if mode is None else field_docs(mode)
+    return {doc.key: (doc.default, doc.is_required) for doc in found}
 
 
 def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

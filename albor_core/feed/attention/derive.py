@@ -159,7 +159,7 @@ def _figure(view: RunView) -> tuple[str, str, float] | None:
 
 
 def _unless_zero(loss: float) -> float:
-    """A loss of exactly 0 is none that was measured."""
+    """NaN for a loss of exactly 0, which no run is ranked by."""
     return loss if loss else nan
 
 

@@ -144,7 +144,7 @@ KINDS: Mapping[str, TroubleKind] = {
     "home_cap": TroubleKind(
         "home cap unread",
         "warning",
-        "ALBOR_HOME_MAX is not a size: nothing is told of one",
+        "ALBOR_HOME_MAX is not a size: a home that is nearly full is not reported",
         (),
         "",
         "albor doctor --disk",

@@ -73,7 +73,7 @@ class BoundedPipe:
     def _fill(self) -> bool:
         while not self._is_over:
             left_s = min(_QUIET_S, self._until - time.monotonic())
-            ready = dict(self._poll.poll(1000 * max(0.0, left_s)))
+            ready = dict(self._poll.poll(1000 * left_s)) if left_s > 0 else {}
             if not ready:
                 raise BeyondBounds("it sends nothing, or too slowly")
             if self._errors in ready:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albor_core.run.values.metrics import MAX_DEPTH, printable
+from albor_core.run.values.metrics import MAX_DEPTH, printable, safe_key
 
 if TYPE_CHECKING:
     import sqlite3
@@ -86,12 +86,18 @@ Item = Point | ForeignMedium | Rewind | MetricWord
 @dataclass(frozen=True)
 class Example:
     """The first value of a kind that did not come as it was: whose, where, what, which is a text
-    where it is no number. Parts that the source does not tell are None.
+    where it is not a number. The metric is called as a store has it. What the source does not say
+    is None, as is a step that is not an integer.
     """
 
     metric: str
-    step: int | None = None
+    step: Any = None
     value: float | str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", safe_key(self.metric))
+        if not isinstance(self.step, int):
+            object.__setattr__(self, "step", None)
 
     def __str__(self) -> str:
         place = "" if self.step is None else f" at step {self.step}"
@@ -128,9 +134,8 @@ class Losses:
         """Count a record that cannot be read; of the first its place and how it begins are kept."""
         self.damaged += 1
         if DAMAGED not in self.examples:
-            at = step if isinstance(step, int) else None
             value = None if said is None else quoted(said)
-            self.examples[DAMAGED] = Example(printable(where), at, value)
+            self.examples[DAMAGED] = Example(where, step, value)
 
 
 @dataclass(frozen=True)
@@ -207,7 +212,7 @@ def quoted(said: object) -> str:
 
 
 def numbers_in(
-    values: Mapping[str, Any], losses: Losses, depth: int = 0, *, step: int | None = None
+    values: Mapping[str, Any], losses: Losses, depth: int = 0, *, step: Any = None
 ) -> dict[str, Any]:
     """The numbers among JSON values, nested as they were; everything else is counted by kind, and
     the first of a kind named with the step that the values are of.
@@ -218,7 +223,7 @@ def numbers_in(
 
     def leave(kind: str) -> None:
         said = "" if kind in losses.examples else quoted(value)
-        losses.note(kind, example=Example(printable(key), step, said))
+        losses.note(kind, example=Example(key, step, said))
 
     for key, value in values.items():
         if isinstance(value, bool | int | float):

@@ -233,11 +233,11 @@ class RemoteFolder:
         most = 2 * listed + 4 * GROWTH + len(targets) * _MEMBER_BYTES  # live files go on growing
         with self._told_if_torn(), self._script(script, most) as out:
             for path, member, archive in members(out, len(targets)):
-                target, size = targets.get(path, (Path(), 0))
-                content = archive.extractfile(member) if path in targets else None
-                most = room_for(target, member.size, size)
-                if content is not None and most:
-                    put_file(target, content, time_of(member), most)
+                if path not in targets or (content := archive.extractfile(member)) is None:
+                    continue
+                target, size = targets[path]
+                if room := room_for(target, member.size, size):
+                    put_file(target, content, time_of(member), room)
 
     def _fetch_by_rsync(self, copies: Sequence[Copy]) -> bool:
         """False where the two do not understand each other, as where a shell greets."""

@@ -66,9 +66,10 @@ from albor_core.run.values.metrics import (
     tidy,
 )
 from albor_core.run.values.redact import redact
-from albor_core.store.file.paths import global_store
+from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.index.annotations import append_annotation, read_annotations
 from albor_core.store.index.catch_up import drain_index
+from albor_core.store.upkeep.rebuild import discard
 from albor_core.store.upkeep.remove import forget_rows
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 
@@ -200,8 +201,7 @@ def _forget(run: RunDir) -> None:
     of which they keep what its file has no more.
     """
     forget_rows(run.id, global_store())
-    for path in run.store.parent.glob(f"{run.store.name}*"):
-        path.unlink(missing_ok=True)
+    discard(local_store(run))
 
 
 def run_id(foreign: ForeignRun) -> str:
@@ -252,7 +252,7 @@ def _write_journal(
             scribe.take(item)
             if number % _ITEMS_A_WAIT == 0:
                 journal.wait()  # a slow disk is waited for: memory would drop the oldest lines
-        scribe.tell_troubles()
+        scribe.write_alerts()
         arrival.points, arrival.keys = scribe.points, len(scribe.last)
         arrival.media = scribe.media
         arrival.last_step = scribe.newest
@@ -351,8 +351,8 @@ class _Scribe:
             if one.state == "fired":
                 self._zeros[one.rule] = one
 
-    def tell_troubles(self) -> None:
-        """NaN, Inf and zeros in which metrics ended, as alerts that somebody is to see."""
+    def write_alerts(self) -> None:
+        """NaN, Inf and zeros in which metrics ended, as open alerts."""
         self._note(self._built_in.finish())
         self._note_zeros(self._health.end())
         not_finite = (one.alert(1, 0) for one in self._troubles.values())
@@ -393,7 +393,7 @@ class _Scribe:
             about = definition(said.metric, None, said.summary or None)
             goals = check_goals({about["metric"]: said.goal} if said.goal else {})
         except UsageError:
-            self._losses.note("definition of a metric", example=Example(printable(said.metric)))
+            self._losses.note("definition of a metric", example=Example(said.metric))
             return
         if len(about) > 1:
             self._event(DEFINED, about)
@@ -421,8 +421,7 @@ class _Scribe:
     def _keep(self, medium: ForeignMedium) -> None:
         """A medium as the tracker keeps one: its file first, then its line."""
         if self.media >= _MAX_MEDIA or self._media_bytes >= _MAX_MEDIA_BYTES:
-            step = medium.step if isinstance(medium.step, int) else None
-            example = Example(safe_key(medium.key), step)
+            example = Example(medium.key, medium.step)
             self._losses.note(f"{medium.kind} beyond what a run may keep", example=example)
             return
         content, meta = medium.content, {"format": medium.form, **medium.meta}

@@ -257,9 +257,7 @@ def _take_value(
     if None in made or not made:
         media = next((word for at, word in _MEDIA.items() if at in found), "value of no known kind")
         if plugin != "hparams":  # they are parameters
-            step = at[0] if isinstance(at[0], int) else None
-            example = Example(tag, step)
-            losses.note(plugin or media, max(1, made.count(None)), example)
+            losses.note(plugin or media, max(1, made.count(None)), Example(tag, at[0]))
     return [medium for medium in made if medium is not None]
 
 

@@ -53,7 +53,7 @@ from albor_core.integrations.importers.steps.wandb_axes import (
     whole_step,
 )
 from albor_core.run.errors import DataError
-from albor_core.run.values.lenient import is_number
+from albor_core.run.values.lenient import finite_of, is_number, number_of
 
 SOURCE = "wandb"
 HEAD = b":W&B"
@@ -368,11 +368,10 @@ class _Places:
         self.last: tuple[Any, float | None] = (0, None)
 
     def items(self, row: dict[str, Any], folder: Path) -> Iterator[Item]:
-        wall = row.get("_timestamp")
-        wall = float(wall) if isinstance(wall, int | float) else None
+        wall = finite_of(row.get("_timestamp"))
         step = row.get("_step")
         row, media = parted({key: value for key, value in row.items() if key[:1] != "_"})
-        numbers = numbers_in(row, self._losses, step=step if isinstance(step, int) else None)
+        numbers = numbers_in(row, self._losses, step=step)
         if isinstance(step, int) and self.add:
             step += self.add
         self.last = (step, wall)
@@ -401,8 +400,7 @@ class _Places:
 
     def _note(self, what: str, values: dict[str, Any], step: Any) -> None:
         key, value = next(iter(values.items()))
-        number = float(value) if is_number(value) else None
-        self._losses.note(what, len(values), Example(key, whole_step(step), number))
+        self._losses.note(what, len(values), Example(key, whole_step(step), number_of(value)))
 
     def branched(self, message: bytes, run: str) -> Iterator[Item]:
         """A run that was resumed from a step of its own takes back what lay behind it."""

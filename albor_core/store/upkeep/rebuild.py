@@ -143,16 +143,8 @@ def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> 
     """
     why = ""
     try:
-        own = local_store(run)
-        if cut := only_in(run, own, run.own_id):
-            report.problems.append(f"{run.id}: {cut}: kept as recorded")
-        elif run.path.is_dir() and (cut := only_in(run, report.target, run.id)):
+        if cut := _rebuild_unless_cut(run, report):
             return cut
-        else:
-            report.lines += _rebuild_local(run)
-            report.rebuilt.append(run.id)
-            if lacks := lost_end(run):
-                report.problems.append(f"{run.id}: {lacks}")
     except InUseError:
         report.in_use.append(run.id)
     except NotFoundError:
@@ -179,6 +171,22 @@ def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> 
         remove_copy(folder)
     if why:
         report.problems.append(f"{run.path}: {why}; its rows are those of its old store")
+    return ""
+
+
+def _rebuild_unless_cut(run: RunDir, report: RebuildReport) -> str:
+    """Rebuild the store in the run's folder, but not from a journal that was cut. Returns what is
+    in the store of this home alone, which then stays as it is; "" where nothing is.
+    """
+    if cut := only_in(run, local_store(run), run.own_id):
+        report.problems.append(f"{run.id}: {cut}: kept as recorded")
+        return ""
+    if run.path.is_dir() and (cut := only_in(run, report.target, run.id)):
+        return cut
+    report.lines += _rebuild_local(run)
+    report.rebuilt.append(run.id)
+    if lacks := lost_end(run):
+        report.problems.append(f"{run.id}: {lacks}")
     return ""
 
 

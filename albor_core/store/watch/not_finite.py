@@ -37,7 +37,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -321,8 +321,8 @@ class NotFinite:
             one = self._seen[str(key)] = _Seen()
             one.take(0.0, 0, 0.0)
         for key, kept in saved["seen"].items():
-            of_fields = zip(fields(_Seen), kept, strict=True)
-            self._seen[str(key)] = _Seen(*(type(one.default)(was) for one, was in of_fields))
+            of_fields = zip(astuple(_Seen()), kept, strict=True)
+            self._seen[str(key)] = _Seen(*(type(blank)(was) for blank, was in of_fields))
         self._held = {str(key) for key in saved["held"] if key in self._seen}
 
 

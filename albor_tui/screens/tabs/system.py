@@ -16,6 +16,7 @@ from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.scrolled_lines import ScrolledLines
+from albor_tui.widgets.chart.curves import span_of, unit_of
 from albor_tui.widgets.run.gpu_table import gpu_marks
 from albor_tui.widgets.run.system_lines import logged_lines, system_lines
 
@@ -59,6 +60,7 @@ class SystemPage(PacedPage):
         super().__init__(name, view)
         self._stored: dict[str, Sequence[float]] = {}
         self._span: tuple[float, float] | None = None  # the first and the last step of those
+        self._unit = "step"
         self._seen: dict[str, deque[float]] = {}
         self._newest: HostSample | None = None
 
@@ -79,8 +81,7 @@ class SystemPage(PacedPage):
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)
         self._stored = {key: curve.mean for key, curve in answer.curves.items()}
-        steps = [step for curve in answer.curves.values() for step in curve.steps]
-        self._span = (min(steps), max(steps)) if steps else None
+        self._span, self._unit = span_of(answer.curves), unit_of(answer.curves)
         sheet = self.query_one(MachineSheet)
         if sheet.room:
             self.draw(sheet.room)
@@ -88,8 +89,9 @@ class SystemPage(PacedPage):
     def draw(self, width: int) -> None:
         """Show the machine in lines of `width` cells."""
         view, past = self.view, {**self._seen, **self._stored}
-        marks = gpu_marks(view.gpu, self.troubles)
-        logged = logged_lines(self._stored, width, self._span) if view.system is None else []
+        marks, logged = gpu_marks(view.gpu, self.troubles), []
+        if view.system is None:
+            logged = logged_lines(self._stored, width, self._span, self._unit)
         if self.is_loading and not (view.gpu and view.system):
             logged = logged or [styled.loading()]
         lines = logged or system_lines(view.gpu, view.system, past, width, why_no_gpu(view), marks)

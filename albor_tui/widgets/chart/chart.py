@@ -63,24 +63,21 @@ class Chart(ChartCanvas, can_focus=True):
         chart: Chart
         look: Look
 
-    @dataclass
-    class Even(Message):
-        """Somebody asked for an extreme, and no point stands out."""
-
-        chart: Chart
+    class NoExtreme(Message):
+        """The answer to the key where no point stands out."""
 
     _grabbed: tuple[int, Range] | None = None  # the column and window where dragging began
-    _extremes: tuple[Extreme, ...] = ()  # of the line as it was when somebody first asked
+    _extremes: tuple[Extreme, ...] = ()  # of the line as it was at the first key
     _extreme = -1  # which of them the cursor stands on
-    _seeks = False  # whether finer data will tell its step
+    _awaits_finer = False  # whether finer data are asked for, which tell its step
     brings_finer = False
     """Whether a narrower window brings finer data."""
 
     def watch_data(self, old: ChartData, new: ChartData) -> None:
         super().watch_data(old, new)
         if old.subject != new.subject:
-            self._extremes, self._extreme = (), -1
-        elif self._seeks and self.look.cursor is not None:
+            self._forget_extremes()
+        elif self._awaits_finer and self.look.cursor is not None:
             self._stand_on(self._extremes[self._extreme])
 
     def action_extreme(self) -> None:
@@ -92,7 +89,10 @@ class Chart(ChartCanvas, can_focus=True):
             self._extreme = (self._extreme + 1) % len(self._extremes)
             self._stand_on(self._extremes[self._extreme])
         elif trace is not None:
-            self.post_message(self.Even(self))
+            self.post_message(self.NoExtreme())
+
+    def _forget_extremes(self) -> None:
+        self._extremes, self._extreme, self._awaits_finer = (), -1, False
 
     def _stand_on(self, one: Extreme) -> None:
         """On the point that has the value, as finely as the data tell it."""
@@ -101,8 +101,8 @@ class Chart(ChartCanvas, can_focus=True):
             return
         first, last, is_told = place_of(trace, one)
         look = replace(self.look, cursor=first, is_pinned=True)
-        self._seeks = self.brings_finer and not is_told
-        if self._seeks:
+        self._awaits_finer = self.brings_finer and not is_told
+        if self._awaits_finer:
             half, middle = max(NARROWEST, last - first + 1) / 2, (first + last) / 2
             low, high = (  # no step before the first
                 self.x_at(max(step, trace.x[0])) for step in (middle - half, middle + half)
@@ -141,7 +141,7 @@ class Chart(ChartCanvas, can_focus=True):
         self.set_look(replace(self.look, axis=axis, window=window))
 
     def action_whole(self) -> None:
-        self._extremes, self._extreme = (), -1
+        self._forget_extremes()
         self.set_look(replace(self.look, window=None))
 
     def action_zoom(self, direction: int) -> None:
@@ -164,7 +164,7 @@ class Chart(ChartCanvas, can_focus=True):
         return self.x_at(self.data.newest)
 
     def action_shift(self, direction: int) -> None:
-        self._seeks = False
+        self._awaits_finer = False
         if self.look.cursor is not None:
             self._step_cursor(direction)
         else:

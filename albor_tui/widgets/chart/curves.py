@@ -114,17 +114,21 @@ def rulers(view: RunView, curves: Curves) -> dict[str, Ruler]:
     return {name: ruler for name, ruler in found.items() if ruler is not None}
 
 
-def extent(view: RunView, curves: Curves) -> tuple[float, float] | None:
-    """The first and last step of anything known of a run: its charts share this axis. Seconds where
-    it has no steps.
-    """
+def span_of(curves: Curves) -> tuple[float, float] | None:
+    """The first and last step of curves; seconds where none of them has steps."""
     every = [curve for curve in curves.values() if not curve.is_empty]
     known = [curve for curve in every if curve.axis == "step"] or every
     if not known:
         return None
-    first = min(curve.steps[0] for curve in known)
-    last = max(curve.steps[-1] for curve in known)
-    return first, max(last, float(view.step or 0)) if view.is_active else last
+    return min(curve.steps[0] for curve in known), max(curve.steps[-1] for curve in known)
+
+
+def extent(view: RunView, curves: Curves) -> tuple[float, float] | None:
+    """The same of anything known of a run, which may be at a later step: its charts share it."""
+    span = span_of(curves)
+    if span is None or not view.is_active:
+        return span
+    return span[0], max(span[1], float(view.step or 0))
 
 
 def unit_of(curves: Curves) -> str:

@@ -173,10 +173,9 @@ class ChartGrid(Widget, can_focus=True):
             return
         found = extent(self.view, self.curves)
         if found is not None:
-            is_first = self._extent is None or self._unit != unit_of(self.curves)
-            self._unit = unit_of(self.curves)
-            old = found if is_first or self._extent is None else self._extent
-            self._extent = min(old[0], found[0]), max(old[1], found[1])
+            unit = unit_of(self.curves)
+            old = (self._extent if unit == self._unit else None) or found
+            self._unit, self._extent = unit, (min(old[0], found[0]), max(old[1], found[1]))
         for name, ruler in rulers(self.view, self.curves).items():
             known = self._rulers.get(name)
             if known is None or (

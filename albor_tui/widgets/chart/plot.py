@@ -172,7 +172,7 @@ def _lay(cells: list[list[tuple[str, str]]], drawn: list[str], tone: str) -> Non
 
 
 def _lay_letters(cells: list[list[tuple[str, str]]], job: PlotJob) -> None:
-    """Each letter on its line at every so many cells, no two of them in one column."""
+    """Each letter on its line every so many cells, where it can in columns of its own."""
     lines = [line for line in job.lines if line.letter]
     turns = max(1, job.width // (LETTER_CELLS * max(1, len(lines))))
     for number, line in enumerate(lines):

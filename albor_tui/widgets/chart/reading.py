@@ -34,8 +34,8 @@ class Extreme(NamedTuple):
 def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
     """The extremes of a line, the farthest out first; what is not finite is farther than any."""
     count = len(trace.x)
-    ends = tuple((side, _noise(side)) for side in (trace.low or trace.y, trace.high or trace.y))
-    far = [(*known, i) for i in range(count) if (known := _distance(trace, i, ends)) is not None]
+    sides = tuple((side, _noise(side)) for side in (trace.low or trace.y, trace.high or trace.y))
+    far = [(*known, i) for i in range(count) if (known := _distance(trace, i, sides)) is not None]
     chosen: list[int] = []
     found: list[Extreme] = []
     apart = max(1, count // _NEAR)
@@ -49,7 +49,7 @@ def extremes_in(trace: Trace) -> tuple[Extreme, ...]:
     return tuple(found)
 
 
-_Side = tuple[tuple[float, ...], float]
+_Side = tuple[tuple[float, ...], float]  # the values of a line's lower or upper edge, their noise
 
 
 def _noise(values: tuple[float, ...]) -> float:
@@ -61,8 +61,10 @@ def _noise(values: tuple[float, ...]) -> float:
 def _distance(trace: Trace, i: int, sides: tuple[_Side, ...]) -> tuple[float, float] | None:
     """How far a point stands out, and its value there; None: it does not."""
     for value in (trace.y[i], *_ends(trace, i)):
-        if _is_odd(trace, i, value):
+        if not math.isfinite(value):
             return math.inf, value
+    if _has_odd(trace, i):  # among others of its bucket, which have a mean
+        return math.inf, math.nan
     best = max((_outside(values, i) - _NOISE * noise, values[i]) for values, noise in sides)
     return best if best[0] > 0 else None
 
@@ -88,8 +90,8 @@ def _ends(trace: Trace, i: int) -> tuple[float, float]:
     return (trace.low or trace.y)[i], (trace.high or trace.y)[i]
 
 
-def _is_odd(trace: Trace, i: int, value: float) -> bool:
-    return not math.isfinite(value) or bool(trace.nonfinite and trace.nonfinite[i])
+def _has_odd(trace: Trace, i: int) -> bool:
+    return not math.isfinite(trace.y[i]) or bool(trace.nonfinite and trace.nonfinite[i])
 
 
 def place_of(trace: Trace, one: Extreme) -> tuple[float, float, bool]:
@@ -99,7 +101,7 @@ def place_of(trace: Trace, one: Extreme) -> tuple[float, float, bool]:
         i
         for i in inside
         if one.value in (*_ends(trace, i), trace.y[i])
-        or (one.value != one.value and _is_odd(trace, i, trace.y[i]))
+        or (one.value != one.value and _has_odd(trace, i))
     ]
     at = next(iter(has_it or inside), None)
     if at is None:  # it is not among the data of this window

@@ -138,17 +138,22 @@ def budget_words(view: RunView) -> list[Content]:
     return found
 
 
+def end_words(view: RunView) -> str:
+    """What stands behind the step of a run: how many it takes, or that it is past them."""
+    if not view.max_steps:
+        return ""
+    number = quantity.count(view.max_steps)
+    return f", past its {number}" if view.is_past_end else f" / {number}"
+
+
 def _progress(view: RunView, width: int) -> Content:
-    of = f" / {quantity.count(view.max_steps)}" if view.max_steps else ""
-    if view.is_past_end:
-        of = f", past its {quantity.count(view.max_steps)}"
     has_end = view.progress is not None or view.kind == "train"
     share = f" {quantity.percent(view.progress, 1):>6}" if has_end else ""
     tail = Content.assemble(
         (share, "bold $ink"),
         ("  step " if has_end else "step ", "$ink-muted"),
         (quantity.count(view.step), "$ink"),
-        (of, "$ink-muted"),
+        (end_words(view), "$ink-muted"),
     )
     if view.tokens is not None or view.kind == "train":
         tail += Content.assemble(("  tokens ", "$ink-muted"), (quantity.si(view.tokens), "$ink"))

@@ -12,7 +12,7 @@ from albor_core.run.headlines import LOSSES
 from albor_core.run.values.main_metrics import MainMetric
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.run.panels import RunPanel
+from albor_tui.widgets.run.panels import RunPanel, end_words
 
 _NAMES = 9  # cells of a name: longer ones move all values
 
@@ -90,11 +90,9 @@ def _why(view: RunView) -> Content:
 
 
 def _step(view: RunView) -> Content:
-    of = f" / {quantity.count(view.max_steps)}" if view.max_steps else ""
-    of = f", past its {quantity.count(view.max_steps)}" if view.is_past_end else of
     share = f"   {quantity.percent(view.progress, 1)}" if view.progress is not None else ""
     return Content.assemble(
-        (quantity.count(view.step), "$ink"), (of, "$ink-muted"), (share, "$ink-muted")
+        (quantity.count(view.step), "$ink"), (end_words(view), "$ink-muted"), (share, "$ink-muted")
     )
 
 

@@ -19,7 +19,9 @@ _NAME, _NUMBERS = 9, 22
 _ROW = 90  # cells of a line of a GPU, beside which its past has room
 MOST_BLOCKS = 2  # more GPUs have one line each
 HOT_C, WARM_C = 88, 80
-_LOGGED_NAME, _SCALE = 12, 22
+_LOGGED_NAME, _NEWEST, _SCALE = 12, 10, 22
+_PAST_AT = _LOGGED_NAME + _NEWEST + _SCALE + 4  # cells before the past of a logged figure
+_MOST_PAST, _LEAST_AXIS = 120, 12  # cells
 _STEADY = 0.01  # of a figure: a smaller change is none
 _LOGGED: Mapping[str, tuple[str, Callable[[float], str], float | None]] = {
     "util_percent": ("load", lambda v: f"{v:.0f} %", 100.0),
@@ -59,9 +61,14 @@ def system_lines(
     return lines + host_block(host, past, width)
 
 
-def logged_lines(past: Past, width: int, span: tuple[float, float] | None = None) -> list[Content]:
+def logged_lines(
+    past: Past, width: int, span: tuple[float, float] | None = None, unit: str = "step"
+) -> list[Content]:
     """What the index process kept of a run whose program tells no figures: the newest of each, its
-    scale, and its past, over the steps of `span`. () where nothing is kept."""
+    scale, and its past, over the steps (or seconds, says `unit`) of `span`. [] where nothing is
+    kept.
+    """
+    room = min(max(0, width - _PAST_AT), _MOST_PAST)
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in sorted(past, key=_logged_order):
         whose, _, figure = key.partition("/")
@@ -75,26 +82,27 @@ def logged_lines(past: Past, width: int, span: tuple[float, float] | None = None
         for figure, key in figures:
             words, show, top = _LOGGED[figure]
             head = Content.assemble(
-                (words.ljust(_LOGGED_NAME), "$ink-muted"), (show(past[key][-1]).rjust(10), "$ink")
+                (words.ljust(_LOGGED_NAME), "$ink-muted"),
+                (show(past[key][-1]).rjust(_NEWEST), "$ink"),
             )
-            room = max(0, width - head.cell_length - _SCALE - 4)
-            lines.append(head + "  " + _scaled(past[key], min(room, 120), show, top))
+            lines.append(head + "  " + _scaled(past[key], room, show, top))
         lines.append(Content(""))
     longest = max((len(past[key]) for found in groups.values() for _, key in found), default=0)
-    room = min(max(0, width - _LOGGED_NAME - 10 - _SCALE - 4), 120, longest)
-    if lines and span is not None and room >= 12:
-        ends = f"step {quantity.count(round(span[0]))}", f"{quantity.count(round(span[1]))}"
-        between = " " * max(1, room - len(ends[0]) - len(ends[1]))
-        place = " " * (_LOGGED_NAME + 10 + _SCALE + 4)
-        lines[-1] = Content.styled(f"{place}{ends[0]}{between}{ends[1]}", "$ink-muted")
-        return lines
-    return lines[:-1]
+    axis = min(room, longest)
+    if span is None or axis < _LEAST_AXIS:
+        return lines[:-1]
+    first, last = (quantity.count(round(end)) for end in span)
+    first = f"{unit.removesuffix('s')} {first} "
+    lines[-1] = Content.styled(
+        f"{' ' * _PAST_AT}{first}{last:>{max(0, axis - len(first))}}", "$ink-muted"
+    )
+    return lines
 
 
 def _scaled(
     values: Sequence[float], width: int, show: Callable[[float], str], top: float | None
 ) -> Content:
-    """From what to what, and the values between: of 0 to `top` where that is known, else of the
+    """From what to what, and all values between: of 0 to `top` where that is known, else of the
     lowest to the highest; a figure that did not move is a line at the ground."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = (0.0, top) if top else (min(finite, default=0.0), max(finite, default=0.0))
@@ -102,7 +110,8 @@ def _scaled(
     scale = "steady" if is_steady else f"{show(low)} to {show(high)}"
     drawn = Content.styled(glyphs.current.spark[0] * min(len(finite), width), "$line-spark")
     if not is_steady:
-        drawn = trace(values, width, high, low=low)
+        known = [mean for mean in glyphs.means_of(values, width) if mean is not None]
+        drawn = trace(known, width, high, low=low)
     return Content.styled(scale.ljust(_SCALE), "$ink-faint") + "  " + drawn
 
 

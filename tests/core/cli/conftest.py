@@ -50,6 +50,17 @@ def user(tmp_path, data):
 
 
 @pytest.fixture
+def room(tmp_path, data):
+    """A folder with sources, a corpus and a tokenizer."""
+    folder = tmp_path / "room"
+    folder.mkdir()
+    shutil.copytree(data / "src", folder / "src")
+    for name in ("corpus.parquet", "tokenizer.json"):
+        shutil.copy(data / name, folder / name)
+    return User(folder, tmp_path / "home")
+
+
+@pytest.fixture
 def desk(tmp_path, albor_home):
     """A fresh folder and a fresh home, nothing in them."""
     (tmp_path / "work").mkdir()

@@ -6,22 +6,9 @@ from __future__ import annotations
 
 import os
 import pty
-import shutil
 
 import pytest
-from cli_user import ALBOR, User, tree_hash, valid
-
-
-@pytest.fixture
-def room(tmp_path, data):
-    """A folder with sources, a corpus and a tokenizer."""
-    folder = tmp_path / "room"
-    folder.mkdir()
-    shutil.copytree(data / "src", folder / "src")
-    for name in ("corpus.parquet", "tokenizer.json"):
-        shutil.copy(data / name, folder / name)
-    return User(folder, tmp_path / "home")
-
+from cli_user import ALBOR, tree_hash, valid
 
 PACK = ("pretokenize", "corpus.parquet", "--tokenizer", "tokenizer.json", "--seq-len", "32",
         "--val-fraction", "0.2")  # fmt: skip

@@ -4,17 +4,13 @@ and several of them in one file are all named in one pass.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
+from called import albor
 
 from albor_core.andon.explain import andon_problems
-from albor_core.cli import main
 from albor_core.config.load import load_config
 from albor_core.run.errors import ConfigError
 
@@ -124,18 +120,6 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ('condition: "loss > 10"', 'condition: "loss goes up"', "monitoring.alerts.0.condition",
      "loss goes up"),
 ]  # fmt: skip
-
-
-def albor(*words: str) -> tuple[int, str]:
-    said = io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["albor", *words]),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
-        pytest.raises(SystemExit) as end,
-    ):
-        main.run()
-    return int(end.value.code or 0), said.getvalue()
 
 
 def with_faults(*faults: tuple[str, str, str, str]) -> str:

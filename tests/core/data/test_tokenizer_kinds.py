@@ -19,7 +19,7 @@ from albor_core.data.pack.tokenizer import (
     train_tokenizer,
 )
 from albor_core.data.pack.tokenizer_check import PATTERNS, check_tokenizer, random_texts
-from albor_core.data.pack.tokenizer_kinds import KINDS, UNKNOWN
+from albor_core.data.pack.tokenizer_kinds import KINDS, UNKNOWN, files_beside, names_beside
 from albor_core.run.errors import UsageError
 
 
@@ -51,6 +51,14 @@ def test_vocabularies_lie_beside_in_formats_that_others_read(trained):
         trained["wordpiece"]
     ).token_to_id("def")
     assert (trained["unigram"].parent / "unigram.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "own.json"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_files_beside_are_those_that_are_named_before(trained, tmp_path, kind, name):
+    tokenizer, target = Tokenizer.from_file(str(trained[kind])), tmp_path / name
+    written = [path for path, _ in files_beside(tokenizer, target)]
+    assert names_beside(kind, target) == written
 
 
 def test_a_name_of_its_own_keeps_two_tokenizers_of_a_folder_apart(corpus, tmp_path):

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from typed_recipe import give_settings
 
 from albor_core.feed.archive.archive import RunArchive
 from albor_core.feed.archive.config_sheet import ConfigSheet
@@ -116,6 +117,17 @@ def test_every_field_says_where_it_comes_from(run):
     assert told["training.checkpoint.keep"] == ("default", False, None)
     assert fields["elsewhere.unknown"].value == "[1, 2]"  # of another version
     assert not fields["elsewhere.unknown"].is_changed
+
+
+def test_a_setting_of_a_recipe_has_its_default_like_every_field(run, monkeypatch):
+    give_settings(monkeypatch)
+    settings = {"smoothing": 0.1, "kind": "unigram", "decay": {"steps": 4096}}
+    run.config_resolved.write_text(json.dumps({**RESOLVED, "recipe": settings}))
+    fields = {field.key: field for field in RunArchive(run).config().fields}
+    told = {key: (f.default, f.origin, f.is_changed) for key, f in fields.items()}
+    assert told["recipe.smoothing"] == ("0.1", "default", False)
+    assert told["recipe.kind"] == ('"uniform"', "elsewhere", True)
+    assert told["recipe.decay.steps"] == ("32768", "elsewhere", True)
 
 
 def test_a_run_without_files_has_the_params_that_the_store_remembers(run):

@@ -26,6 +26,7 @@ from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point,
 from albor_core.integrations.importers.steps.placed import Placed
 from albor_core.run.errors import AlborError, DataError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir
+from albor_core.store.file import paths
 from albor_core.store.file.paths import global_store
 from albor_core.store.query.reader import Reader
 
@@ -277,6 +278,21 @@ def test_a_history_that_grew_is_extended_and_an_older_copy_takes_nothing_back(tm
     assert stored(fourth, "train/loss") == {1: 9.0}
     with Reader(global_store()) as reader:
         assert [row.id for row in reader.runs()] == [first["run"]]
+
+
+def test_a_history_whose_store_lies_beside_a_network_mount_is_replaced_as_well(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(paths, "file_system", lambda path: "nfs4")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "grows.csv"
+    path.write_text("step,loss\n1,3.0\n2,2.0\n")
+    bring(path)
+    path.write_text("step,loss\n1,9.0\n")
+    (run,) = bring(path)["runs"]
+    with Reader(paths.local_store(RunDir(Path(run["path"])))) as reader:
+        found = [point[:2] for point in reader.points(run["run"], "train/loss")]
+    assert (run["change"], found) == ("replaced", [(1, 9.0)])
 
 
 def test_a_growing_event_file_is_followed_from_import_to_import(peers):

@@ -87,6 +87,18 @@ def test_a_host_that_says_nothing_is_not_waited_for_without_end(monkeypatch, lim
         pipe.read(100)
 
 
+def test_once_its_time_is_over_a_host_is_not_read_on_whatever_it_complains(monkeypatch):
+    monkeypatch.setattr(bounded_pipe, "_PATIENCE_S", -1e9)
+    (out, into), (errors, complaints) = os.pipe(), os.pipe()
+    os.write(complaints, b"no " * 100)
+    pipe = BoundedPipe(out, errors, 10)
+    with pytest.raises(BeyondBounds, match="too slowly"):
+        pipe.read(10)
+    assert pipe.errors == b""
+    for end in (out, into, errors, complaints):
+        os.close(end)
+
+
 def test_more_files_than_were_listed_and_notes_without_end_are_refused():
     many = [(f"r/{number}", b"") for number in range(40)]
     with sent(tar(*many)) as pipe, pytest.raises(BeyondBounds, match="more files"):

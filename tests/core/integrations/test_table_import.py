@@ -1,6 +1,7 @@
 """Tables as programs write them: every value at its step under the name that its row means."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,17 @@ def test_validations_of_mmengine_by_iterations_stay_where_they_are(tmp_path):
     found, losses = log_of(tmp_path, rows)
     assert [step for step, _ in found["mIoU"]] == [50, 100, 150, 200]
     assert losses.unmapped == {}
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 10**399])
+def test_a_step_or_epoch_that_is_no_finite_number_stays_what_it_is(tmp_path, odd):
+    rows = [{"loss": 1 / e, "epoch": e, "iter": 50 * e, "step": 50 * e} for e in (1, 2)]
+    rows += [{"mAP": 0.1, "step": odd}, {"mAP": 0.2, "step": 1}]
+    found, _ = log_of(tmp_path, rows)
+    assert str(found["mAP"][0]) == f"({odd}, 0.1)" and found["mAP"][1] == (50, 0.2)
+    rows = [{"loss": 2.0, "epoch": e, "iter": i} for e in (1, 2, odd) for i in (1.0, 2.5)]
+    found, _ = log_of(tmp_path, rows)
+    assert [step for step, _ in found["loss"]] == [1, 2.5, 3.5, 5.0, 1, 2.5]
 
 
 def test_what_fairseq_says_of_a_whole_epoch_is_no_point_of_the_curve(tmp_path):
@@ -624,3 +636,27 @@ def test_a_name_that_stands_twice_in_a_record_is_counted(tmp_path, name):
     (found,) = series(written(tmp_path / name, text), losses).values()
     assert found == {"loss": [(1, 0.7)]} and losses.unmapped == {"said twice in a record": 1}
     assert str(losses.examples["said twice in a record"]) == "loss at step 1: 0.5"
+
+
+def test_an_integer_beyond_all_floats_is_named_as_the_infinity_that_it_is(tmp_path):
+    beyond = "9" * 399
+    rows = [f'{{"step": 1, "loss": {beyond}, "loss": 2}}', f'{{"step": 2, "_step": {beyond}}}']
+    _, losses = log_of(tmp_path, [*rows, '{"step": 3, "_step": 0, "loss": 1}'])
+    assert losses.examples["said twice in a record"].value == math.inf
+    assert losses.examples["beside another column"].value == math.inf
+    points(written(tmp_path / "t.csv", f"step,time,loss\n1,{beyond},2\n"))
+    chart = f"Step,a - loss,a - loss__MIN,a - loss__MAX\n0,3,{beyond},3\n"
+    losses = Losses()
+    series(written(tmp_path / "c.csv", chart), losses)
+    assert losses.examples["bound of a chart"].value == math.inf
+
+
+def test_an_example_names_its_metric_as_a_store_does_however_long_it_is(tmp_path):
+    name = "loss\x1b[2J" + "x" * 100_000
+    csv = ["Step", f"a - {name}", f"a - {name}__MIN", f"a - {name}__MAX"]
+    losses = Losses()
+    series(written(tmp_path / "c.csv", ",".join(csv) + "\n1,1,0,1\n"), losses)
+    found = str(losses.examples["bound of a chart"])
+    assert found.isprintable() and len(found) < 300
+    _, losses = log_of(tmp_path, [{"step": 1, "loss": 1, name: "a word"}])
+    assert len(str(losses.examples["text"])) < 300

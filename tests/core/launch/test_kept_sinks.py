@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import stat
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import yaml
+from called import albor
 from tiny_run import tiny_config, train_here
 
 from albor_core.andon.channels.kept_sinks import config_sinks, sinks_file, sinks_of, user_sinks
-from albor_core.cli import main
 from albor_core.config.load import LoadedConfig, load_config
 from albor_core.launch import local
 from albor_core.launch.planned import plan_run
@@ -72,25 +68,6 @@ def test_the_tags_of_a_config_are_tags_of_its_run(tmp_path):
             assert [row.id for row in reader.runs(where=parse_filter(words))] == [run.id], words
         for words in ("tag:sta", "tag:test"):
             assert not reader.runs(where=parse_filter(words)), words
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    said: str
-
-
-def albor(*words: str) -> Done:
-    """The program in this process, and all that it prints."""
-    said = io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["albor", *words]),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
-        pytest.raises(SystemExit) as end,
-    ):
-        main.run()
-    return Done(int(end.value.code or 0), said.getvalue())
 
 
 def holders(*folders: Path) -> list[str]:
@@ -154,10 +131,10 @@ def test_another_url_in_the_config_of_a_run_that_goes_on_is_used(tmp_path, monke
     monkeypatch.setattr(follow, "follow", lambda run, begin, **_: begin() or 0)
     run = begin(config_file(tmp_path, WEBHOOK))
     path = config_file(tmp_path, {**WEBHOOK, "url": URL + "-new"})
-    done = albor("train", "apply", str(path), "--resume", "auto")
-    assert done.code == 0, done.said
+    code, said = albor("train", "apply", str(path), "--resume", "auto")
+    assert code == 0, said
     assert config_sinks(run)[0].address({}) == URL + "-new"
-    assert SECRET not in done.said
+    assert SECRET not in said
 
 
 def test_a_copy_of_a_run_and_one_that_is_known_elsewhere_have_no_sinks(tmp_path):
@@ -242,12 +219,12 @@ def test_what_is_wrong_with_a_sink_is_said_by_its_field_and_without_its_url(
     sink, field, says, tmp_path
 ):
     path = config_file(tmp_path, sink)
-    done = albor("train", "validate", str(path))
-    assert done.code == 1
-    problem = next(line for line in done.said.splitlines() if "monitoring.notify" in line)
+    code, said = albor("train", "validate", str(path))
+    assert code == 1
+    problem = next(line for line in said.splitlines() if "monitoring.notify" in line)
     assert f"monitoring.notify.0.{field}: " in problem
-    assert says in done.said
-    assert SECRET not in done.said
+    assert says in said
+    assert SECRET not in said
 
 
 @pytest.mark.parametrize("key", ["monitoring.notify", "monitoring"])
@@ -256,11 +233,11 @@ def test_a_url_on_the_command_line_is_refused_and_not_repeated(key, tmp_path):
     value = value if key == "monitoring.notify" else f"{{notify: {value}}}"
     path = config_file(tmp_path)
     words = ["--set", f"{key}={value}", "--set", "training.max_steps=9", "--set", "nope=1"]
-    done = albor("train", "apply", str(path), *words)
-    assert done.code == 2
-    assert "a command line is shown to every user" in done.said
-    assert "training.max_steps=9" in done.said
-    assert SECRET not in done.said
+    code, said = albor("train", "apply", str(path), *words)
+    assert code == 2
+    assert "a command line is shown to every user" in said
+    assert "training.max_steps=9" in said
+    assert SECRET not in said
     assert not (tmp_path / "out").exists()
 
 

@@ -396,6 +396,13 @@ def test_a_folder_that_is_there_already_is_filled_where_it_is(room):
     assert all(names == [room / "corpus"] for names in seen)
 
 
+def test_what_refuses_no_file_is_not_told_as_a_folder_that_cannot_be_written(room):
+    """As a terminal that went while progress is printed to it."""
+    with pytest.raises(BrokenPipeError), held(OutputPlace(room / "x")):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert list(room.iterdir()) == []
+
+
 def test_what_replaces_a_folder_goes_with_the_old_one_only_when_all_of_it_is_there(room):
     (room / "x").mkdir()
     (room / "x" / "old").touch()

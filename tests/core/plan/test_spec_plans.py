@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
-
-from albor_core.cli import main
+from called import albor
 
 SPEC = (Path(__file__).parents[1] / "config" / "pretrain-350m-v2.yaml").read_text()
 TOKENIZER = Path("models/albor-tokenizer-v2/tokenizer.json")
@@ -56,18 +51,6 @@ def shards(folder: str, sequences: int, seq_len: int = 1024) -> None:
         "tokenizer_sha256": hashlib.sha256(TOKENIZER.read_bytes()).hexdigest(),
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
-
-
-def albor(*words: str) -> tuple[int, str]:
-    said = io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["albor", *words]),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
-        pytest.raises(SystemExit) as end,
-    ):
-        main.run()
-    return int(end.value.code or 0), said.getvalue()
 
 
 def written(name: str, text: str, *changes: tuple[str, str]) -> str:

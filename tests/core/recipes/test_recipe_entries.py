@@ -1,45 +1,33 @@
 """What is known of a recipe without its class: settings, fields that it reads, its numbers."""
 
-from dataclasses import replace
-
 import jsonschema
 import pytest
 import torch
+import typed_recipe
 import yaml
+from typed_recipe import give_settings
 
 from albor_core.config.json_schema import config_schema
 from albor_core.config.load import parse_config
 from albor_core.config.recipes import registry
 from albor_core.config.recipes.entry import ParameterCounts
-from albor_core.config.recipes.registry import NAMES, entries, entry_of
-from albor_core.config.sections import Fraction01, Section
+from albor_core.config.recipes.registry import entries, entry_of
+from albor_core.config.reference import field_docs, render_reference
 from albor_core.plan.facts import PlanFacts, SplitFacts
 from albor_core.plan.memory import memory
 from albor_core.recipes.recipe import Recipe
 from albor_core.recipes.registry import recipe_of
 from albor_core.recipes.trainable import Trainable
+from albor_core.run.errors import ConfigError
 from albor_core.train.build import flat_optimizer
 
-TINY = b"""
-model: {architecture: {hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4,
-  num_key_value_heads: 2, intermediate_size: 128, vocab_size: 96, max_position_embeddings: 64}}
-data: {train: x, val: x, batch_size: 2, seq_len: 64}
-optimizer: {lr: 0.01}
-training: {max_steps: 5, output_dir: out, mixed_precision: bf16}
-"""
-
-
-class Smoothing(Section):
-    smoothing: Fraction01 = 0.1
-    """Share of the uniform distribution in each target."""
+TINY = typed_recipe.TINY.encode()
 
 
 @pytest.fixture
 def typed(monkeypatch):
     """causal_lm, as if it had settings."""
-    entry = replace(entry_of("causal_lm"), settings=Smoothing, reads=())
-    monkeypatch.setattr(registry, "entry_of", lambda mode: entry if mode in NAMES else None)
-    return entry
+    give_settings(monkeypatch)
 
 
 def test_every_recipe_is_named_like_its_file_and_its_class_is_there():
@@ -54,15 +42,63 @@ def test_every_recipe_is_named_like_its_file_and_its_class_is_there():
 
 def test_settings_of_a_recipe_are_typed_and_have_their_defaults(typed):
     config = parse_config(TINY + b"recipe: {smoothing: 0.3}\n", file="c")
-    assert config.resolved()["recipe"] == {"smoothing": 0.3}
-    assert registry.settings_of("causal_lm", {}) == {"smoothing": 0.1}
-    found = {
-        problem.field: problem.message
-        for said in ({"smothing": 0.3}, {"smoothing": 2.0})
-        for problem in registry.recipe_problems("causal_lm", {"recipe": said})
-    }
-    assert found["recipe.smothing"] == "is not a field of causal_lm"
-    assert "less than" in found["recipe.smoothing"]
+    rest = {"kind": "uniform", "decay": {"steps": 32_768}}
+    assert config.resolved()["recipe"] == {"smoothing": 0.3, **rest}
+    assert registry.settings_of("causal_lm", {}) == {"smoothing": 0.1, **rest}
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message", "hint"),
+    [
+        ("{smothing: 0.3}", "recipe.smothing", "is not a field", "did you mean recipe.smoothing?"),
+        ("{q: 0.3}", "recipe.q", "is not a field", "fields here: smoothing, kind, decay"),
+        ("{smoothing: 2}", "recipe.smoothing", "must be at least 0 and below 1, is 2.0", ""),
+        ("{smoothing: x}", "recipe.smoothing", "must be a number such as 0.1", ""),
+        ("{kind: x}", "recipe.kind", "must be 'uniform' or 'unigram', is 'x'", ""),
+        ("{decay: {steps: 0}}", "recipe.decay.steps", "must be above 0, is 0", ""),
+        ("{decay: 3}", "recipe.decay", "must be a section with fields, is 3", ""),
+        ("3", "recipe", "must be a section with fields, is 3", ""),
+    ],
+)
+@pytest.mark.parametrize("lr", ["0.01", "fast"])  # every problem at once
+def test_a_wrong_setting_is_refused_like_every_other_field(typed, given, field, message, hint, lr):
+    text = TINY.replace(b"0.01", lr.encode()) + f"recipe: {given}\n".encode()
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, file="c.yaml")
+    *others, problem = caught.value.problems
+    assert [one.field for one in others] == ["optimizer.lr"] * (lr == "fast")
+    assert (problem.field, problem.hint, problem.file) == (field, hint, "c.yaml:7")
+    assert message in problem.message
+
+
+def test_a_setting_of_the_command_line_is_checked_and_named_as_it_was_set(typed):
+    config = parse_config(TINY, file="c", overrides=["recipe.decay.steps=4K"])
+    assert config.resolved()["recipe"]["decay"] == {"steps": 4096}
+    assert parse_config(TINY + b"recipe:\n", file="c").recipe == {}
+    with pytest.raises(ConfigError) as caught:
+        parse_config(TINY, file="c", overrides=["recipe.smothing=1"])
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.file) == ("recipe.smothing", "--set recipe.smothing=1")
+
+
+def test_forms_and_the_reference_list_the_settings_of_a_recipe(typed):
+    found = {doc.key: doc for doc in field_docs("causal_lm") if doc.section.startswith("recipe")}
+    assert [*found] == ["recipe.smoothing", "recipe.kind", "recipe.decay.steps"]
+    smoothing = found["recipe.smoothing"]
+    assert (smoothing.type, smoothing.default) == ("number >= 0, < 1", "0.1")
+    assert smoothing.meaning == "Share of the uniform distribution in each target."
+    assert found["recipe.kind"].choices == ("uniform", "unigram")
+    assert "recipe" in {doc.key for doc in field_docs("own_model:Mine")}  # whatever stands there
+    page = render_reference().partition("## `causal_lm: recipe`")[2]
+    for doc in found.values():
+        assert f"| `{doc.key.rpartition('.')[2]}` |" in page
+        default = doc.default.replace('"', "")
+        assert f"{default}` | {doc.meaning} |" in page.replace('"', "")
+    assert "## `causal_lm: recipe.decay`" in page
+
+
+def test_without_settings_there_is_nothing_to_fill_in():
+    assert not [doc for doc in field_docs("causal_lm") if doc.key.startswith("recipe")]
 
 
 def test_the_schema_knows_the_settings_of_a_recipe(typed):

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from albor_core.run.errors import UsageError
-from albor_core.run.registry import PlacesNow, is_begun_here, is_launched_here, register
+from albor_core.run.registry import PlacesNow, is_begun_here, is_launched_here, known_as, register
 from albor_core.run.rundir import (
     RunDir,
     create_run,
@@ -169,7 +169,7 @@ def test_a_home_of_a_version_before_marks_began_what_it_lists_and_nothing_that_c
     assert [is_launched_here(run) for run in (own, *came)] == [True, False, False]
     assert not (mine / "begun").exists(), "to ask writes nothing"
     for run in came:
-        register(run)
+        register(known_as(run))
     assert [is_launched_here(run) for run in (own, *came)] == [True, False, False]
     assert [mark.name for mark in (mine / "begun").iterdir()] == ["one.json"]
 

@@ -161,6 +161,17 @@ def test_a_metric_of_training_that_is_replaced_after_another_went_on_is_told(cap
     assert last_odd(run)[-1]["counts"] == {"step_repeated": 1}
 
 
+def test_a_value_that_replaces_another_may_be_of_any_size():
+    with track.start("sr", id="sr3", console=False) as run:
+        run.log({"big": 1.0}, step=1)
+        run.log({"big": 1.0}, step=2)
+    with track.start(id="sr3", resume="must", console=False) as run:
+        run.log({"other": 1.0}, step=3)
+        for value in (10**400, 10**400, 1.5):
+            run.log({"big": value}, step=1)
+    assert last_odd(run)[-1]["counts"]["step_repeated"] == 2
+
+
 def test_training_that_begins_again_says_what_goes_and_how_to_read_it(capsys):
     with track.start("again", id="again-1", console=False) as run:
         for step in range(1, 21):

@@ -257,7 +257,8 @@ async def test_a_mark_that_cannot_be_written_says_why(cockpit, trouble, desk):
 async def test_the_helping_key_is_offered_only_where_it_works(cockpit, trouble):
     async with cockpit().run_test(size=(160, 45)) as pilot:
         await choose(pilot, "died")
-        assert "R Retry" in keys(pilot) and "x Stop" not in keys(pilot)
+        await until(pilot, lambda: "R Retry" in keys(pilot))
+        assert "x Stop" not in keys(pilot)
         await choose(pilot, "hung")
         assert "x Stop" in keys(pilot) and "R Retry" not in keys(pilot)
         assert "c Save" not in keys(pilot)  # nothing would pass it on

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import chart_stage
@@ -595,28 +596,40 @@ async def test_a_window_round_an_extreme_begins_at_the_first_step():
         assert chart.look.window is not None and chart.look.window.low == 0.0
 
 
-async def test_the_extreme_of_a_bucket_is_told_to_its_step_when_finer_data_come():
-    app = Stage(ChartGrid())
+@pytest.mark.parametrize("forget", ["0", "another subject"])
+async def test_finer_data_of_an_extreme_that_was_left_move_no_cursor(forget):
+    data = ChartData((bucketed(spiky().traces[0], 8),), is_growing=False, subject="x")
+    async with chart_alone(data) as (pilot, chart):
+        chart.brings_finer = True
+        await press(pilot, "e")
+        if forget == "0":
+            await press(pilot, "0")
+        else:
+            data = chart.data = replace(data, subject="y")
+        cursor = chart.look.cursor
+        chart.data = replace(data, is_growing=True)
+        await settled(pilot)
+        assert chart.look.cursor == cursor
+
+
+@pytest.mark.parametrize("value", [38.4, math.nan, math.inf])
+async def test_the_extreme_of_a_bucket_is_told_to_its_step_when_finer_data_come(value):
     steps = tuple(float(n) for n in range(300_000))
     values = [1.0 + 0.01 * math.sin(n / 700) for n in range(300_000)]
-    values[123_456] = 38.4
-    raw = Trace("main", steps, tuple(values))
+    values[123_456] = value
+    bad = tuple(int(not math.isfinite(value)) for value in values)
+    raw = Trace("main", steps, tuple(values), nonfinite=bad)
 
     def found(window: Range | None) -> ChartData:
         if window is None:
             return ChartData((bucketed(raw, 512),), is_growing=False, subject="x")
         low, high = (int(max(0, edge)) for edge in (window.low, window.high))
-        cut = Trace("main", steps[low:high], tuple(values[low:high]))
+        cut = Trace("main", steps[low:high], tuple(values[low:high]), nonfinite=bad[low:high])
         return ChartData((bucketed(cut, 8) if high - low > 200 else cut,), False, subject="x")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        chart = Chart("x")
+    async with chart_alone(found(None)) as (pilot, chart):
         chart.brings_finer = True
-        await app.screen.mount(chart)
-        chart.data = found(None)
-        chart.focus()
-        await settled(pilot)
-        await pilot.press("e")
+        await press(pilot, "e")
         for _ in range(3):  # as the grid brings what a narrower window asks for
             chart.data = found(chart.look.window)
             await pilot.pause()

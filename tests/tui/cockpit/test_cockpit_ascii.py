@@ -110,7 +110,7 @@ async def test_the_launch_form_and_its_list(cockpit, launchpad, monkeypatch):
         FieldDoc(f"model.knob_{i}", "model", "number", "none", "A knob.", False)
         for i in range(MANY)
     )
-    monkeypatch.setattr(launchpad, "fields", lambda: (*fake_desk.FIELDS, *fields))
+    monkeypatch.setattr(launchpad, "fields", lambda values: (*fake_desk.FIELDS, *fields))
     async with cockpit().run_test(size=SIZE) as pilot:
         await pilot.app.push_screen(LaunchScreen())
         screen = pilot.app.screen

@@ -132,7 +132,7 @@ ALIKE = (
 async def test_a_search_stands_on_the_field_that_was_meant(
     cockpit, launchpad, monkeypatch, words, key
 ):
-    monkeypatch.setattr(launchpad, "fields", lambda: ALIKE)
+    monkeypatch.setattr(launchpad, "fields", lambda values: ALIKE)
     async with cockpit().run_test(size=SIZE) as pilot:
         form = await in_form(pilot)
         for sought in ("wide", words):  # the second begins where the first ended
@@ -147,7 +147,7 @@ async def test_a_search_stands_on_the_field_that_was_meant(
 
 async def test_a_name_far_down_what_was_found_is_scrolled_to(cockpit, launchpad, monkeypatch):
     late = (*ALIKE, doc("zoo.nothing", "At last."))
-    monkeypatch.setattr(launchpad, "fields", lambda: late)
+    monkeypatch.setattr(launchpad, "fields", lambda values: late)
     async with cockpit().run_test(size=SIZE) as pilot:
         form = await in_form(pilot)
         await pilot.press("slash")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from settled import until
 from textual.widgets import Static
 
 from albor_core.feed.view import BrickView
+from albor_tui.screens import run_origins
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.key_bar import KeyBar
@@ -37,9 +39,13 @@ def said(pilot) -> str:
     return str(pilot.app.screen.query_one(StatusBar).line)
 
 
+def keys(pilot) -> str:
+    return pilot.app.screen.query_one(KeyBar).render_line(0).text
+
+
 async def opened(pilot) -> None:
     await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
-    await until(pilot, lambda: "Help" in pilot.app.screen.query_one(KeyBar).render_line(0).text)
+    await until(pilot, lambda: "Help" in keys(pilot))
 
 
 @pytest.mark.parametrize(
@@ -58,8 +64,43 @@ async def test_the_key_bar_names_what_works_for_this_kind_of_run(cockpit, source
     source.show((view,))
     async with cockpit(run=view).run_test(size=SIZE) as pilot:
         await opened(pilot)
-        shown = pilot.app.screen.query_one(KeyBar).render_line(0).text.split()
+        await until(pilot, lambda: pilot.app.screen._origins, "where it comes from was never read")
+        shown = keys(pilot).split()
         assert {"Pause", "Resume", "Checkpoint", "Stop", "Retry"} & set(shown) == named
+
+
+async def test_no_retry_is_offered_until_it_was_read_where_a_run_comes_from(
+    cockpit, source, monkeypatch
+):
+    may_read, read = threading.Event(), run_origins.origin_of
+
+    def read_late(run_id, path):
+        may_read.wait(30)
+        return read(run_id, path)
+
+    monkeypatch.setattr(run_origins, "origin_of", read_late)
+    view = program(status="failed", guard_pid=None, trainer_pid=None)
+    source.show((view,))
+    async with cockpit(run=view).run_test(size=SIZE) as pilot:
+        try:
+            await opened(pilot)
+            assert "Retry" not in keys(pilot)
+        finally:
+            may_read.set()
+        await until(pilot, lambda: "Retry" in keys(pilot))
+
+
+async def test_no_retry_is_offered_where_that_cannot_be_read(cockpit, source, monkeypatch):
+    def fail(run_id, path):
+        raise OSError("disk error")
+
+    monkeypatch.setattr(run_origins, "origin_of", fail)
+    view = program(status="failed", guard_pid=None, trainer_pid=None)
+    source.show((view,))
+    async with cockpit(run=view).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await until(pilot, lambda: "disk error" in said(pilot))
+        assert "Retry" not in keys(pilot)
 
 
 async def test_an_unguarded_loop_is_stopped_by_a_stronger_signal_each_time_it_is_asked_for(
@@ -110,7 +151,7 @@ async def test_a_dead_program_from_elsewhere_is_not_run_and_it_is_said_why(cockp
     source.show((view,))
     async with cockpit(run=view).run_test(size=SIZE) as pilot:
         await opened(pilot)
-        assert "Retry" not in pilot.app.screen.query_one(KeyBar).render_line(0).text
+        assert "Retry" not in keys(pilot)
         await pilot.press("R")
         await until(pilot, lambda: "it was not launched from this home" in said(pilot))
         assert desk.done == []

@@ -249,9 +249,12 @@ def test_where_no_run_can_be_judged_they_are_ranked_by_last_values_and_it_says_s
     two = {**two, "verdicts": two["verdicts"][:1], "runs": two["runs"][:2]}
     two["metrics"] = {"val/mse": two["metrics"]["val/mse"][:2]}
     assert any("not a verdict: B run 1" in line.plain for line in VerdictPanel().lines(two, 120, 9))
+    two["verdicts"] = [{**two["verdicts"][0], "detail": "few points " * 30}]
+    cut = [line.plain for line in VerdictPanel().lines(two, 120, 3)]
+    assert len(cut) == 3 and "not a verdict" in cut[1] and cut[2].startswith("few points")
 
 
-def test_what_is_reached_has_its_own_name_and_no_tokens_that_nobody_counted():
+def test_what_is_reached_has_its_own_name_and_no_tokens_that_were_not_counted():
     panel = ReachPanel()
     (line,) = panel.lines(twelve_runs(), 60, 9)
     assert "to reach the other's final val/mse" in str(panel.border_title)

@@ -16,8 +16,7 @@ from albor_tui.app import AlborApp
 from albor_tui.messages import RunsChanged
 from albor_tui.model.run_tabs import TABS
 from albor_tui.model.source import LiveSource
-from albor_tui.screens import polling_screen
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.screens.runs import _nothing
 from albor_tui.widgets.run import panels
 from albor_tui.widgets.run.event_list import AttemptTable
 
@@ -155,9 +154,6 @@ async def test_the_title_of_an_unread_list_counts_nothing(cockpit, source):
 
 
 def test_an_unread_list_of_runs_is_not_an_empty_one():
-    from albor_tui.screens.runs import _nothing
-
     assert _nothing(False, "", "").plain == "loading"
     assert _nothing(False, "lr>1", "").plain == "loading"
     assert "No runs here yet" in _nothing(True, "", "").plain
-    assert issubclass(RunsScreen, polling_screen.PollingScreen)

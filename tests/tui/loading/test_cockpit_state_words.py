@@ -12,8 +12,8 @@ from albor_core.feed.runs.state_word import WORDS, shown_word
 from albor_core.feed.view import BrickView, RunsView
 from albor_core.run.status import SILENT, STATUSES
 from albor_core.store.query.filter import parse_filter
+from albor_tui.look import glyphs
 from albor_tui.screens.run_order import arrange
-from albor_tui.screens.tabs import bricks
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.brick_table import BrickTable, brick_rows
 from albor_tui.widgets.run.panels import Head
@@ -115,13 +115,20 @@ def test_figures_that_do_not_move_are_no_full_bars():
     assert "step 0" in text.splitlines()[-1] and text.splitlines()[-1].endswith("5,000")
 
 
+def test_the_past_of_a_figure_is_all_that_its_axis_says_also_where_there_is_less_room():
+    rising = [float(n) for n in range(120)]
+    lines = logged_lines({"program/rss_bytes": rising}, 80, (0.0, 600.0), "seconds")
+    past, axis = lines[1].plain[48:], lines[-1].plain[48:]
+    assert len(past) == len(axis) == 32 and axis.split() == ["second", "0", "600"]
+    assert past[0] == glyphs.UNICODE.spark[0] and past[-1] == glyphs.UNICODE.spark[-1]
+
+
 def test_a_bar_against_no_budget_is_not_drawn():
     table = BrickTable(id="brick-table")
     rows = brick_rows([BrickView("forward", 10.0, 20.0), BrickView("other", 5.0)], {}, ())
     table.set_reactive(BrickTable.rows, rows)
     drawn = {row.name: table.draw_line(n, 100).plain for n, row in enumerate(rows, 1)}
     assert "\u2501" in drawn["forward"] and "\u2501" not in drawn["other"]
-    assert bricks.POINTS > 0
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import click
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused, workers_option
-from albor_core.cli.plans.file_plan import plans_by_document
+from albor_core.cli.plans.file_plan import OwnPlan, plans
 from albor_core.run.errors import AlborError
 from albor_core.run.values.quantity import byte_size, counted
 
@@ -62,7 +62,7 @@ def _folder_of(told: Mapping[str, Any]) -> Path:
     help="Show what would be done, and every problem. Changes nothing.",
 )  # fmt: skip
 @json_option
-@plans_by_document(lambda told: _sources(told["recipe"]), lambda told: [_folder_of(told)])
+@plans(lambda told: _sources(told["recipe"]), lambda told: [_folder_of(told)], OwnPlan())
 def build(
     recipe: Path,
     out: Path | None,

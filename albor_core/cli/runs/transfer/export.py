@@ -19,7 +19,7 @@ from albor_core.cli.common.output import (
     out_file,
     print_note,
 )
-from albor_core.cli.plans.file_plan import plans_by_rehearsal, run_source
+from albor_core.cli.plans.file_plan import Estimate, no_files, plans, rehearsal, run_source
 from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ filter_option = click.option(
 @click.option("--key", "keys", multiple=True, help="Export only points of this metric; repeatable.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
-@plans_by_rehearsal(lambda told: sources(told), lambda told: _files(told["out"]))
+@plans(lambda told: sources(told), lambda told: _files(told["out"]), lambda *of: _estimate(*of))
 def export(
     references: tuple[str, ...],
     terms: str | None,
@@ -125,6 +125,10 @@ def sources(told: Mapping[str, Any]) -> Iterable[str | Path]:
 
 def _files(out: Path | None) -> list[Path]:
     return [] if out is None or out == Path("-") else [out]
+
+
+def _estimate(verb: Callable[..., Any], told: Mapping[str, Any]) -> Estimate:
+    return (rehearsal if _files(told["out"]) else no_files)(verb, told)
 
 
 def chosen(references: Sequence[str], terms: str | None) -> Sequence[RecordedRun]:

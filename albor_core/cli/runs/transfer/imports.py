@@ -4,17 +4,62 @@ Albor come from other folders.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note, table
+from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.integrations.importers.find import ALBOR, SOURCES, FoundFiles, find, titles
-from albor_core.run.errors import DataError, NotFoundError, TryAgainError, UsageError
+from albor_core.run.errors import DataError, NotFoundError, Problem, TryAgainError, UsageError
+from albor_core.run.rundir import own_home
 
 if TYPE_CHECKING:
     from albor_core.integrations.importers.run_import import ImportResult
+
+
+def _places(paths: Iterable[Path]) -> list[Path]:
+    return [path.expanduser().absolute() for path in paths]
+
+
+def _found(
+    places: Sequence[Path], kind: str | None, experiment: str | None
+) -> tuple[list[list[Path]], list[FoundFiles]]:
+    """Run directories of Albor, by path, and what is others' history. Raises UsageError,
+    NotFoundError, DataError.
+    """
+    folders = {place: _folders(place, kind) for place in places}
+    if experiment is not None and any(folders.values()):
+        raise UsageError(
+            "cannot put runs of Albor into another experiment: they are copied as they are",
+            hint="leave out --experiment",
+        )
+    sources = [find(place, kind) for place in places if not folders[place]]
+    return [*filter(None, folders.values())], sources
+
+
+def _planned(_: Callable[..., Any], told: Parameters) -> Estimate:
+    """The runs that are made, and those that are brought up to date where there is news."""
+    from albor_core.integrations.importers.albor_folder import LocalFolder
+    from albor_core.integrations.importers.copied_runs import copy_runs
+    from albor_core.integrations.importers.foreign import Refusal
+    from albor_core.integrations.importers.run_import import run_id
+
+    copied, sources = _found(_places(told["paths"]), told["kind"], told["experiment"])
+    writes, messages = list[Path](), list[str]()
+    for folders in copied:
+        source = LocalFolder(folders)
+        report = copy_runs(source, source.find(), dry_run=True)
+        writes += [Path(one.path) for one in report.runs if one.change in ("new", "updated")]
+        messages += [one["message"] for one in report.problems]
+    for one in (foreign for files in sources for foreign in files.runs()):
+        if isinstance(one, Refusal):
+            messages.append(one.message)
+        else:
+            writes.append(own_home() / "runs" / run_id(one))
+    return Estimate(writes=writes, problems=[Problem("", said) for said in messages])
 
 
 @click.command(
@@ -36,25 +81,19 @@ if TYPE_CHECKING:
 )
 @click.option("--experiment", help="Put all imported runs into this experiment.")
 @json_option
+@plans(lambda told: _places(told["paths"]), lambda _: [own_home() / "runs" / "*"], _planned)
 def import_runs(
     paths: tuple[Path, ...], kind: str | None, experiment: str | None, as_json: bool
 ) -> int:
     """Import what other trackers recorded."""
     from albor_core.integrations.importers.run_import import one_at_a_time
 
-    places = [path.expanduser().absolute() for path in paths]
-    folders = {place: _folders(place, kind) for place in places}
-    if experiment is not None and any(folders.values()):
-        raise UsageError(
-            "cannot put runs of Albor into another experiment: they are copied as they are",
-            hint="leave out --experiment",
-        )
-    sources = [find(place, kind) for place in places if not folders[place]]
+    copied, sources = _found(_places(paths), kind, experiment)
     arrivals: list[ImportResult] = []
     problems: list[dict[str, str]] = []
     with one_at_a_time():
-        for found in filter(None, folders.values()):
-            _copy(found, arrivals, problems)
+        for folders in copied:
+            _copy(folders, arrivals, problems)
         for source in sources:
             _import(source, experiment, arrivals, problems)
     if not arrivals and problems:

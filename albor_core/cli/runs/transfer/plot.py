@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, out_file, print_note
-from albor_core.cli.plans.file_plan import plans_by_rehearsal
+from albor_core.cli.plans.file_plan import plans
 from albor_core.cli.runs.transfer.export import chosen, filter_option, sources
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.values.quantity import counted
@@ -36,7 +36,7 @@ _FORMATS = ("svg", "png")
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
-@plans_by_rehearsal(sources)
+@plans(sources)
 def plot(
     references: tuple[str, ...],
     terms: str | None,

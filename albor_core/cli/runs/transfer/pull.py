@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note, table
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    json_option,
+    print_line,
+    print_note,
+    rehearsed,
+    table,
+)
+from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.cli.runs.listing import FilterCommand
-from albor_core.run.errors import AlborError
+from albor_core.run.errors import AlborError, Problem
+from albor_core.run.rundir import own_home
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
     from albor_core.integrations.importers.copied_runs import CopyReport
+
+
+def _dry_run(verb: Callable[..., Any], told: Parameters) -> Estimate:
+    with rehearsed() as made:
+        verb(**{**told, "dry_run": True, "as_json": True})
+    found = made.document
+    runs = [one for one in found["runs"] if one["change"] in ("new", "updated")]
+    return Estimate(
+        sum(one["bytes"] for one in runs),
+        problems=[Problem("", one["message"]) for one in found["problems"]],
+        writes=[Path(one["path"]) for one in runs],
+        detail=found,
+    )
 
 
 @click.command(cls=FilterCommand)
@@ -23,6 +48,11 @@ if TYPE_CHECKING:
 @click.option("--checkpoints", is_flag=True, help="Copy checkpoints, too.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
 @json_option
+@plans(
+    lambda told: [told["place"] if ":" in told["place"] else f"{told['place']}:"],
+    lambda _: [own_home() / "hosts" / "*"],
+    _dry_run,
+)
 def pull(
     place: str, terms: tuple[str, ...], checkpoints: bool, dry_run: bool, as_json: bool
 ) -> int:

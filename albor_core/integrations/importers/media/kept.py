@@ -14,16 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from albor_core.integrations.importers.foreign import (
-    Example,
-    ForeignMedium,
-    Losses,
-    not_finite,
-)
+from albor_core.integrations.importers.foreign import Example, ForeignMedium, Losses, not_finite
 from albor_core.run.files.media_format import picture_format, sound_format
 from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import is_number, strict_json
-from albor_core.run.values.metrics import MAX_DEPTH, printable
+from albor_core.run.values.metrics import MAX_DEPTH
 
 MAX_BYTES = 64 << 20
 _MAX_TABLE_BYTES = 16 << 20
@@ -133,8 +128,7 @@ def typed(
         kind = "text" if isinstance(value, str) else str(value["_type"])
         for medium in made:
             if medium is None:
-                step = at[0] if isinstance(at[0], int) else None
-                losses.note(kind, example=Example(printable(key), step))
+                losses.note(kind, example=Example(key, at[0]))
             else:
                 yield medium
 

@@ -16,7 +16,7 @@ from albor_core.integrations.importers.foreign import (
     Losses,
     Point,
 )
-from albor_core.run.values.lenient import is_number
+from albor_core.run.values.lenient import is_number, number_of
 
 _UNITS = (1.0, 1e-3, 1e-6, 1e-9)  # of a time that stands where a step belongs, in seconds
 _DAY = 86_400.0
@@ -74,6 +74,5 @@ def numbered(items: Iterable[Item], keys: frozenset[str], losses: Losses) -> Ite
         for key in keys.intersection(item.values):
             value, step = item.values[key], counts[key]
             counts[key] += 1
-            number = float(value) if is_number(value) else None
-            losses.note(NO_STEP, example=Example(key, step, number))
+            losses.note(NO_STEP, example=Example(key, step, number_of(value)))
             yield Point(step, item.wall, {key: value}, axis=ORDER)

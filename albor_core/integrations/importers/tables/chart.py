@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from albor_core.integrations.importers.foreign import Example, Losses
 from albor_core.integrations.importers.tables.rows import Row
-from albor_core.run.values.lenient import is_number
+from albor_core.run.values.lenient import is_number, real
 
 _BOUND = re.compile(r"__(?:MIN|MAX)$")
 _STEPS = ("step", "global_step", "train/global_step", "trainer/global_step", "_step")
@@ -38,8 +38,7 @@ def chart_rows(rows: Iterable[Row], losses: Losses, asked: str | None = None) ->
             if _BOUND.search(metric):
                 middle = row.get(_BOUND.sub("", name))
                 if run == asked and value != middle and is_number(value):
-                    example = Example(name, at if isinstance(at, int) else None, float(value))
-                    losses.note("bound of a chart", example=example)
+                    losses.note("bound of a chart", example=Example(name, at, real(value)))
                 continue
             runs.setdefault(run, {})[metric] = value
         for run, values in runs.items():

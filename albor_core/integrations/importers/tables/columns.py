@@ -29,7 +29,7 @@ from albor_core.integrations.importers.tables.rows import (
     Row,
 )
 from albor_core.integrations.importers.trackio import utc
-from albor_core.run.values.lenient import is_number
+from albor_core.run.values.lenient import finite_of, is_number, number_of, real
 
 _ERA = (1e9, 1e10)  # 2001 to 2286 in seconds; the same digits in milliseconds are taken as such
 _PARTS = {
@@ -150,19 +150,19 @@ class RowReader:
         """A row as values of one step."""
         told: list[tuple[str, str, float]] = []
         row, part = self._columns.numbers(row, told), self._columns.part(row)
-        place, wall = self._places.of(row, part), _wall(row.get(_time_column(row) or ""))
-        step = place.step if isinstance(place.step, int) else None
+        place, wall = self._places.next_place(row, part), _wall(row.get(_time_column(row) or ""))
         values = self._values(row, part, place)
-        numbers = numbers_in(values, losses, step=step)
+        numbers = numbers_in(values, losses, step=place.step)
         for name in self._columns.unread(row, place):
-            losses.note("beside another column", example=Example(name, step, float(row[name])))
+            example = Example(name, place.step, real(row[name]))
+            losses.note("beside another column", example=example)
         for kind, name, number in told:
             metric = next(iter(values), name) if name in VALUES and name not in values else name
-            losses.note(kind, example=Example(metric, step, number))
+            losses.note(kind, example=Example(metric, place.step, number))
         if place.is_moved and numbers:
             key, value = next(iter(numbers.items()))
-            first = float(value) if is_number(value) else None
-            losses.note("renumbered", len(numbers), Example(key, step, first))
+            example = Example(key, place.step, number_of(value))
+            losses.note("renumbered", len(numbers), example)
         return Point(place.step, wall, numbers, place.axis)
 
     def _values(self, row: Row, part: str, place: RowPlace) -> dict[str, Any]:
@@ -248,9 +248,8 @@ def _first(row: Row, names: tuple[str, ...]) -> Any:
 def _wall(said: Any) -> float | None:
     if isinstance(said, str):
         return utc(said)
-    if not is_number(said):
-        return None
+    seconds = finite_of(said)
     for scale in (1.0, 1000.0):
-        if _ERA[0] <= said / scale < _ERA[1]:
-            return float(said / scale)
+        if seconds is not None and _ERA[0] <= seconds / scale < _ERA[1]:
+            return seconds / scale
     return None

@@ -54,9 +54,7 @@ class ListedRuns:
 
     @property
     def is_one(self) -> bool:
-        """Whether each row has a name of its own, and what only runs have or no
-        place in one.
-        """
+        """Whether each row has a name of its own, and what only runs have or no place in one."""
         if not self._seen:
             return False
         if self._has_place:

@@ -30,8 +30,8 @@ class Notation:
             self._decimal.add(column)
 
     def number(self, column: str, said: str) -> tuple[float | int, str] | None:
-        """The number that a text means, and what was decided; None for a text that means none, or
-        of whose comma nobody knows what it parts.
+        """The number that a text means, and what was decided; None for any other text, and
+        for one like `1,234` in a column with decimal commas.
         """
         word = said.strip()
         if len(word) > _MAX_CHARS:

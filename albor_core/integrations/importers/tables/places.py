@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from albor_core.integrations.importers.tables.rows import STEPS, Row
-from albor_core.run.values.lenient import is_number
+from albor_core.run.values.lenient import finite_of, whole_of
 
 EPOCH = "epoch"
 _BATCHES = ("batch", "batch_idx", "batch_index")  # a step only where they begin again by epochs
@@ -56,9 +56,9 @@ class LearnedPlaces:
 
     def see(self, row: Row, part: str, keys: Collection[str]) -> None:
         """A row that has numbers under `keys`; `part` is what it is of, "" where unsaid."""
-        epoch, step = _whole(row.get(EPOCH)), step_word(row)
+        epoch, step = _epoch_of(row), step_word(row)
         self._see_epoch(epoch, part, keys)
-        if not is_number(step):
+        if finite_of(step) is None:
             self.tail += 1
             return
         self.is_parted |= self.has_step and self.tail > 0
@@ -132,18 +132,18 @@ class RowPlaces:
         self._life = 0  # added to epochs that began again
         self._epoch: int | None = None
 
-    def of(self, row: Row, part: str) -> RowPlace:
+    def next_place(self, row: Row, part: str) -> RowPlace:
         known = self._known
         said = step_word(row, has_batches=known.counts_batches)
-        epoch = _whole(row.get(EPOCH))
+        epoch = _epoch_of(row)
         if said is None:
             return self._without_step(epoch)
-        if not is_number(said):
+        if finite_of(said) is None:
             return RowPlace(said)
         self._has_step = True
         step = self._moved(row, said, epoch, part)
         is_summary = known.has_updates and "train_num_updates" in row and "num_updates" not in row
-        place = RowPlace(whole(step), "", step != said, is_summary)
+        place = RowPlace(_integral(step), "", step != said, is_summary)
         self._newest = step if self._newest is None else max(step, self._newest)
         return place
 
@@ -153,7 +153,7 @@ class RowPlaces:
         if not has_step and known.only_epochs and epoch is not None:
             return self._by_epoch(epoch)
         is_closing = self._has_step and 0 < known.tail <= _MOST_LAST and not known.is_parted
-        return RowPlace(whole(self._newest) if is_closing else None, is_closing=is_closing)
+        return RowPlace(_integral(self._newest) if is_closing else None, is_closing=is_closing)
 
     def _by_epoch(self, epoch: int) -> RowPlace:
         if self._epoch is not None and epoch < self._epoch and epoch <= 1:
@@ -196,11 +196,11 @@ def step_column(row: Row, *, has_batches: bool = False) -> str | None:
     return next((name for name in names if row.get(name) is not None), None)
 
 
-def whole(said: Any) -> Any:
+def _integral(said: Any) -> Any:
     """A step said as 10.0 is 10."""
     return int(said) if isinstance(said, float) and said.is_integer() else said
 
 
-def _whole(said: Any) -> int | None:
-    number = whole(said)
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
+def _epoch_of(row: Row) -> int | None:
+    epoch = whole_of(_integral(row.get(EPOCH)))
+    return None if finite_of(epoch) is None else epoch

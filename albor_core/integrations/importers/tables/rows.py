@@ -13,7 +13,7 @@ from typing import Any
 
 from albor_core.integrations.importers.foreign import Example, Losses, quoted
 from albor_core.run.errors import DataError
-from albor_core.run.values.lenient import is_number
+from albor_core.run.values.lenient import is_number, real
 
 MAX_LINE_CHARS = 1 << 20
 STEPS = ("step", "_step", "global_step", "iteration", "iterations", "iter", "current_steps",
@@ -129,14 +129,16 @@ def loads(said: str, losses: Losses) -> Any:
     """
 
     def row_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        row: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in row:
-                before, step = row[name], dict(pairs).get("step")
-                first = float(before) if is_number(before) else quoted(before)
-                example = Example(quoted(name), step if isinstance(step, int) else None, first)
-                losses.note("said twice in a record", example=example)
-            row[name] = value
+        row = dict(pairs)
+        if len(row) < len(pairs):
+            before: dict[str, Any] = {}
+            for name, value in pairs:
+                if name in before:
+                    was = before[name]
+                    first = real(was) if is_number(was) else quoted(was)
+                    example = Example(name, row.get("step"), first)
+                    losses.note("said twice in a record", example=example)
+                before[name] = value
         return row
 
     return json.loads(said, object_pairs_hook=row_of)
@@ -149,11 +151,8 @@ def as_row(record: Mapping[str, Any]) -> Row:
 
 def csv_rows(path: Path, losses: Losses) -> Iterator[Row]:
     """The rows below a heading, which may be written again further down, with other columns."""
-    said = lines(path, losses)
-    first, second = next(said, ""), next(said, "")
-    delimiter = _delimiter(first, second)
-    said = chain([second] if second else [], said)
-    names = _headings(_cells(first, delimiter), path)
+    cells, delimiter, said = _first_line(path, losses)
+    names = _headings(cells, path)
     if names and not any(isinstance(number_of(name), str) for name in names):
         raise DataError(
             f"{path}: its first line has numbers alone, where the names of columns belong",
@@ -184,9 +183,18 @@ def csv_rows(path: Path, losses: Losses) -> Iterator[Row]:
 
 def heading(path: Path) -> list[str]:
     """The column names in the first line of a CSV file."""
-    said = lines(path, Losses())
+    cells, _, _ = _first_line(path, Losses())
+    return [_heading(name) for name in cells]
+
+
+def _first_line(path: Path, losses: Losses) -> tuple[list[str], str, Iterator[str]]:
+    """Its cells, what stands between them, and the lines below it."""
+    said = lines(path, losses)
     first, second = next(said, ""), next(said, "")
-    return [_heading(name) for name in _cells(first, _delimiter(first, second))]
+    delimiter = _delimiter(first, second)
+    rows = csv.reader([first], delimiter=delimiter, skipinitialspace=delimiter == " ")
+    below = chain([second] if second else [], said)
+    return _trimmed(next(rows, []), delimiter), delimiter, below
 
 
 def _delimiter(first: str, second: str) -> str:
@@ -197,11 +205,6 @@ def _delimiter(first: str, second: str) -> str:
     if "|" in first:
         return "|"
     return " " if 1 < len(first.split()) == len(second.split()) else found
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    rows = csv.reader([line], delimiter=delimiter, skipinitialspace=delimiter == " ")
-    return _trimmed(next(rows, []), delimiter)
 
 
 def _trimmed(cells: list[str], delimiter: str) -> list[str]:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 from cli_user import tree_hash, validate
+from typed_recipe import give_settings
 
 from albor_core.config.config_file import packaged_configs
 from albor_core.config.json_schema import config_schema
 from albor_core.config.load import load_config
+from albor_core.config.recipes.entry import SOME_READ
 from albor_core.config.reference import field_docs
 from albor_core.config.strict_yaml import load_yaml
 
@@ -53,6 +56,41 @@ def test_every_field_of_it_has_its_meaning_above_it(desk, name):
     ours, theirs = load_config(path).config, load_config(packaged_configs()[name]).config
     assert ours.model == theirs.model and ours.optimizer == theirs.optimizer
     assert f"--packing {ours.data.packing}" in text or ours.data.packing == "concat"
+
+
+def test_all_settings_of_its_recipe_are_in_it(desk, monkeypatch):
+    give_settings(monkeypatch, reads=tuple(SOME_READ))
+    assert desk.quick("init").code == 0
+    text = (desk.folder / "train.yaml").read_text()
+    assert "# Share of the uniform distribution in each target.\n  smoothing: 0.1\n" in text
+    assert "  decay:\n    # Steps until there is none.\n    steps: 32768\n" in text
+    assert desk.quick("train", "validate", "train.yaml").code == 0
+    document = desk.quick("schema", "config").document
+    assert list(jsonschema.Draft202012Validator(document).iter_errors(yaml.safe_load(text))) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("smoothing=2", "must be at least 0 and below 1, is 2.0"),
+        ("smoothing=[]", "must be a number such as 0.1, 3e-4 or 10B, is []"),
+        ("smothing=0.2", "is not a field (did you mean recipe.smoothing?)"),
+    ],
+)
+@pytest.mark.parametrize(("verb", "code"), [("validate", 1), ("plan", 1), ("apply", 2)])
+def test_a_wrong_setting_is_one_message_with_the_next_command(
+    desk, monkeypatch, setting, said, verb, code
+):
+    give_settings(monkeypatch, reads=tuple(SOME_READ))
+    assert desk.quick("init").code == 0
+    before = tree_hash(desk.folder)
+    done = desk.quick("train", verb, "train.yaml", "--set", f"recipe.{setting}")
+    said, _, hint = said.partition(" (")
+    assert (done.code, done.out, tree_hash(desk.folder)) == (code, "", before)
+    first, second = done.err.splitlines()
+    field = setting.partition("=")[0]
+    assert first.startswith(f"albor: --set recipe.{setting}: recipe.{field}: {said}")
+    assert "albor train" in second and hint.rstrip(")") in second
 
 
 def in_file(data, dotted):

@@ -1,6 +1,9 @@
 """`albor eval --task text:-`: a text of a few words needs no file."""
 
+import json
+
 import pytest
+from blake3 import blake3
 from called import call, document
 from hf_folder import write_model, write_tokenizer
 
@@ -24,6 +27,10 @@ def test_a_text_comes_on_stdin_and_scores_as_a_file_of_it(tmp_path):
     assert [score["value"] for score in one["scores"]] == [s["value"] for s in other["scores"]]
     assert one["scores"][0]["name"] == "stdin/bpb"
     assert TEXT not in (tmp_path / "a" / "result.json").read_text()
+    digest = blake3(TEXT.encode()).hexdigest()
+    inputs = [json.loads((tmp_path / out / "result.json").read_text())["lineage"]["inputs"]
+              for out in "ab"]  # fmt: skip
+    assert inputs[0]["-"] == inputs[1][str(tmp_path / "t.txt")] == digest
     again = call(*words, tmp_path / "a", "--task", "text:-", stdin=b"another")
     assert again[0] == 2 and "holds another evaluation" in again[1]  # the text tells them apart
 

@@ -1,35 +1,23 @@
 """`albor model`: its documents, its text, and how it refuses what is none."""
 
-import contextlib
-import io
 import json
 import os
 import re
-import sys
-from unittest import mock
 
+import called
 import jsonschema
 import pytest
 import torch
 from hf_folder import SHAPES, write_model, write_tensors, write_tokenizer
 from safetensors.torch import load_file, save_file
 
-from albor_core.cli.main import run
 from albor_core.cli.schema import schema_of
 from albor_core.model.hf.verify import CHECKS
 
 
 def albor(*words):
-    """(exit code, stdout): the program in this process."""
-    out = io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["albor", *map(str, words)]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(io.StringIO()),
-        pytest.raises(SystemExit) as end,
-    ):
-        run()
-    return int(end.value.code or 0), out.getvalue()
+    """(exit code, stdout)."""
+    return called.call(*words)[:2]
 
 
 def call(*words):

@@ -10,6 +10,7 @@ import pytest
 
 from albor_core import track
 from albor_core.cli.schema import schema_of
+from albor_core.guard.process.index_process import IndexProcess
 
 # A command line on an empty folder, what it reads and what it writes there.
 VERBS = {
@@ -72,6 +73,22 @@ def test_a_run_without_a_name_gives_its_parent_folder_and_a_star(desk):
     assert found["writes"] == [str(desk.folder / "runs/*")]
 
 
+@pytest.mark.parametrize("source", ["losses.csv", "runs"])
+def test_a_plan_of_an_import_names_the_runs_that_it_makes(desk, monkeypatch, source):
+    assert planned(desk, f"runs import {source}")["writes"] == [str(desk.home / "runs/*")]
+    (desk.folder / "losses.csv").write_text("run,step,loss\na,1,2.0\na,2,1.0\nb,1,3.0\n")
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+    with monkeypatch.context() as other:
+        other.setenv("ALBOR_HOME", str(desk.folder / "other"))
+        for name in "ab":
+            track.start("x", id=name, dir=desk.folder / "runs", console=False).finish()
+    found = planned(desk, f"runs import {source}")
+    assert found["problems"] == [] and len(found["writes"]) == 2
+    made = desk.quick("runs", "import", source, "--json").document["runs"]
+    assert found["writes"] == [one["path"] for one in made]
+    assert all(Path(path).is_dir() for path in found["writes"])
+
+
 def test_a_run_that_nobody_knows_is_told_as_it_was_named(desk):
     found = planned(desk, "report base -o page.html")
     assert found["reads"] == ["base"]
@@ -105,6 +122,43 @@ def test_what_a_plan_says_is_what_lies_there_afterwards(desk, monkeypatch, line)
     assert found["writes"] == made
     size = sum(Path(path).stat().st_size for path in made)
     assert size == pytest.approx(found["bytes"], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data import src -o new.parquet",
+        "data import src -o new",
+        "data quality corpus.parquet -o good.parquet",
+        "data quality corpus.parquet -o good",
+        "data filter corpus.parquet --tokenizer tokenizer.json --min-tokens 900 -o long",
+        "data dedup corpus.parquet -o once.parquet",
+        "data fim corpus.parquet -o holes.parquet",
+        "data split corpus.parquet --by file -o parts",
+        "data mix corpus.parquet:2 -o more.parquet",
+        "data pretokenize corpus.parquet --tokenizer tokenizer.json --seq-len 32 -o packed",
+        "tokenizer apply corpus.parquet --vocab-size 300 -o words.json",
+    ],
+)
+def test_what_a_plan_of_a_data_verb_says_is_what_lies_there_afterwards(room, line):
+    found = planned(room, line)
+    assert found["problems"] == []
+    assert all(Path(path).exists() for path in found["reads"]) and found["reads"]
+    before = {*room.folder.iterdir()}
+    assert room.quick(*line.split()).code == 0
+    made = {str(path) for path in {*room.folder.iterdir()} - before}
+    assert {*found["writes"]} == made
+    files = [path for name in made for path in (Path(name), *Path(name).rglob("*"))]
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    assert found["bytes"] in (None, pytest.approx(size, rel=0.2))
+
+
+def test_an_export_to_stdout_writes_no_file_and_prints_nothing_but_its_plan(desk, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(desk.home))
+    with track.start("x", id="one", console=False) as run:
+        run.log({"loss": 1.0}, step=1)
+    found = planned(desk, "runs export one")
+    assert (found["writes"], found["bytes"], found["problems"]) == ([], 0, [])
 
 
 def test_a_file_that_may_not_be_replaced_is_a_problem_of_the_plan(desk):

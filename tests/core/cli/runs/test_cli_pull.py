@@ -573,6 +573,18 @@ def test_a_file_that_is_larger_than_listed_does_not_come_by_half(near, hosts, mo
     assert not (Path(found["runs"][0]["path"]) / "config.yaml").exists()
 
 
+def test_a_plan_is_a_dry_run_and_names_the_folders_of_the_copies(near, hosts):
+    made(hosts.add("gpu1"), "one-1")
+    plan = pulled(near, "gpu1", "--plan")
+    assert (plan["reads"], plan["problems"]) == (["gpu1:"], [])
+    assert not (near.home / "hosts").exists()
+    done = pulled(near, "gpu1")
+    assert plan["writes"] == [one["path"] for one in done["runs"]]
+    assert plan["bytes"] == sum(one["bytes"] for one in done["runs"]) > 0
+    again = pulled(near, "gpu1", "--plan")
+    assert (again["writes"], again["bytes"]) == ([], 0)
+
+
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_connection_that_breaks_leaves_nothing_half_and_the_next_pull_the_rest(near, hosts, call):
     made(hosts.add("gpu1", cut=call), "one-1", steps=3000)

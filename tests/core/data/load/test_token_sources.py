@@ -233,11 +233,11 @@ WRONG = [
     ),
     (
         {**MIXED, "training__mode": "mine:Own"},
-        "data.mixture: only causal_lm mixes and cuts its data",
+        "data.mixture: is given, read by causal_lm alone",
     ),
     (
         {"data__shuffle": "documents", "training__mode": "mine:Own"},
-        "data.shuffle: only causal_lm shuffles documents",
+        "data.shuffle: is documents, read by causal_lm alone",
     ),
     (
         {"data__shuffle": "documents", "data__packing": "best-fit"},

@@ -460,7 +460,7 @@ def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path
     with pytest.raises(ConfigError) as caught:
         parse_config(json.dumps(data).encode(), file="c.yaml")
     fields = {problem.field for problem in caught.value.problems}
-    assert fields == {"model.architecture", "data.train", "recipe"}
+    assert fields == {"model.architecture", "data.train", "recipe.width"}
     data["training"]["mode"] = "sft"
     with pytest.raises(ConfigError, match=r"must be causal_lm or package\.module:Class, is 'sft'"):
         parse_config(json.dumps(data).encode(), file="c.yaml")

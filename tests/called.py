@@ -27,6 +27,12 @@ def call(*words, stdin=b""):
     return int(end.value.code or 0), out.getvalue(), err.getvalue()
 
 
+def albor(*words):
+    """(exit code, all that it printed)."""
+    code, out, err = call(*words)
+    return code, out + err
+
+
 def document(*words, **how):
     """(exit code, the document), valid against its schema."""
     code, said, _ = call(*words, "--json", **how)

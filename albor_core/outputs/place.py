@@ -91,20 +91,28 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
             finally:
                 _leave(work)
     except OSError as error:
-        if error.filename is None and refused_by_the_machine(error) is None:
-            raise  # of a pipe or a process, and no file
-        at = Path(error.filename or room)
-        is_above = at in (room, work, *room.parents)
-        if at != place.path and not is_above and room not in at.parents:
-            raise  # of what is read
-        raise AlborError(
-            f"{place.path if is_above else at}: cannot be written: {error.strerror or error}",
-            hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
-        ) from error
+        if (refusal := _refusal_of(error, place.path, work)) is None:
+            raise
+        raise refusal from error
     finally:
         for folder in made:
             with suppress(OSError):  # of another, or with something in it
                 folder.rmdir()
+
+
+def _refusal_of(error: OSError, path: Path, work: Path) -> AlborError | None:
+    """Why `path` cannot be written; None for an error of what is read, of a pipe or a process."""
+    if error.filename is None and refused_by_the_machine(error) is None:
+        return None
+    room = work.parent
+    at = Path(error.filename or room)
+    is_above = at in (room, work, *room.parents)
+    if at != path and not is_above and room not in at.parents:
+        return None
+    return AlborError(
+        f"{path if is_above else at}: cannot be written: {error.strerror or error}",
+        hint=f"{remedy(error) or 'run it again'}; or {ELSEWHERE}",
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ key, not the position, decides anything about a document, so adding documents mo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def open_corpus(path: Path, column: str | None = None) -> Corpus:
     rows = text_bytes = 0
     for file in files:
         footer = read_footer(file)
-        column = column or _first_text(footer.schema.to_arrow_schema().names)
+        column = column or usual_text_column(footer.schema.to_arrow_schema().names)
         index = _text_column(file, footer, column)
         rows += footer.num_rows
         for number in range(footer.num_row_groups):
@@ -141,7 +141,8 @@ def _corpus_files(path: Path) -> tuple[Path, ...]:
     return (path,)
 
 
-def _first_text(names: Sequence[str]) -> str:
+def usual_text_column(names: Collection[str]) -> str:
+    """The first of TEXT_COLUMNS that is among `names`, or the first of all."""
     return next((one for one in TEXT_COLUMNS if one in names), TEXT_COLUMNS[0])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import TEXT_COLUMNS, read_footer
+from albor_core.data.read.corpus import TEXT_COLUMNS, read_footer, usual_text_column
 from albor_core.run.errors import DataError, NotFoundError
 
 _ROWS = 256
@@ -136,7 +136,7 @@ def _column_of(file: Path, column: str) -> str:
         names = read_footer(file).schema.to_arrow_schema().names
     elif is_json_lines(file):
         names = next((record for _, record in json_lines(file)), {})
-    return next((one for one in TEXT_COLUMNS if one in names), column)
+    return usual_text_column(names)
 
 
 def is_json_lines(file: Path) -> bool:

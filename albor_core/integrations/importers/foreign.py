@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albor_core.run.values.metrics import MAX_DEPTH, printable
+from albor_core.run.values.metrics import MAX_DEPTH, printable, safe_key
 
 if TYPE_CHECKING:
     import sqlite3
@@ -86,8 +86,8 @@ Item = Point | ForeignMedium | Rewind | MetricWord
 @dataclass(frozen=True)
 class Example:
     """The first value of a kind that did not come as it was: whose, where, what, which is a text
-    where it is not a number. What the source does not say is None, as is a step that is not an
-    integer.
+    where it is not a number. The metric is called as a store has it. What the source does not say
+    is None, as is a step that is not an integer.
     """
 
     metric: str
@@ -95,6 +95,7 @@ class Example:
     value: float | str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", safe_key(self.metric))
         if not isinstance(self.step, int):
             object.__setattr__(self, "step", None)
 
@@ -134,7 +135,7 @@ class Losses:
         self.damaged += 1
         if DAMAGED not in self.examples:
             value = None if said is None else quoted(said)
-            self.examples[DAMAGED] = Example(printable(where), step, value)
+            self.examples[DAMAGED] = Example(where, step, value)
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ def numbers_in(
 
     def leave(kind: str) -> None:
         said = "" if kind in losses.examples else quoted(value)
-        losses.note(kind, example=Example(printable(key), step, said))
+        losses.note(kind, example=Example(key, step, said))
 
     for key, value in values.items():
         if isinstance(value, bool | int | float):

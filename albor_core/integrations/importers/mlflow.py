@@ -34,7 +34,6 @@ from albor_core.integrations.importers.media.kept import inside, picture, table_
 from albor_core.integrations.importers.sqlite_file import columns, may_be_database, opened
 from albor_core.integrations.importers.steps.order import numbered, stepless
 from albor_core.run.values.lenient import is_number
-from albor_core.run.values.metrics import printable
 
 SOURCE = "mlflow"
 _STATUS = {"FINISHED": "completed", "FAILED": "failed", "KILLED": "stopped"}
@@ -165,7 +164,7 @@ def _artifacts(uri: object, beside: Path, losses: Losses) -> Iterator[ForeignMed
         return
     scheme, separator, rest = uri.partition("://")
     if separator and scheme != "file":
-        losses.note("artifacts elsewhere", example=Example(printable(uri[:200])))
+        losses.note("artifacts elsewhere", example=Example(uri))
         return
     folder = beside / unquote(rest if separator else uri)
     files = _regular(folder) if folder.is_dir() else []
@@ -177,7 +176,7 @@ def _artifacts(uri: object, beside: Path, losses: Losses) -> Iterator[ForeignMed
         if medium is not None:
             yield medium
         elif not path.match(_THUMBNAIL):
-            losses.note("artifact", example=Example(printable(name)))
+            losses.note("artifact", example=Example(name))
 
 
 def _medium(name: str, content: bytes) -> ForeignMedium | None:

@@ -393,7 +393,7 @@ class _Scribe:
             about = definition(said.metric, None, said.summary or None)
             goals = check_goals({about["metric"]: said.goal} if said.goal else {})
         except UsageError:
-            self._losses.note("definition of a metric", example=Example(printable(said.metric)))
+            self._losses.note("definition of a metric", example=Example(said.metric))
             return
         if len(about) > 1:
             self._event(DEFINED, about)
@@ -421,7 +421,7 @@ class _Scribe:
     def _keep(self, medium: ForeignMedium) -> None:
         """A medium as the tracker keeps one: its file first, then its line."""
         if self.media >= _MAX_MEDIA or self._media_bytes >= _MAX_MEDIA_BYTES:
-            example = Example(safe_key(medium.key), medium.step)
+            example = Example(medium.key, medium.step)
             self._losses.note(f"{medium.kind} beyond what a run may keep", example=example)
             return
         content, meta = medium.content, {"format": medium.form, **medium.meta}

@@ -649,3 +649,14 @@ def test_an_integer_beyond_all_floats_is_named_as_the_infinity_that_it_is(tmp_pa
     losses = Losses()
     series(written(tmp_path / "c.csv", chart), losses)
     assert losses.examples["bound of a chart"].value == math.inf
+
+
+def test_an_example_names_its_metric_as_a_store_does_however_long_it_is(tmp_path):
+    name = "loss\x1b[2J" + "x" * 100_000
+    csv = ["Step", f"a - {name}", f"a - {name}__MIN", f"a - {name}__MAX"]
+    losses = Losses()
+    series(written(tmp_path / "c.csv", ",".join(csv) + "\n1,1,0,1\n"), losses)
+    found = str(losses.examples["bound of a chart"])
+    assert found.isprintable() and len(found) < 300
+    _, losses = log_of(tmp_path, [{"step": 1, "loss": 1, name: "a word"}])
+    assert len(str(losses.examples["text"])) < 300

@@ -18,7 +18,7 @@ from albor_core.integrations.importers.foreign import Example, ForeignMedium, Lo
 from albor_core.run.files.media_format import picture_format, sound_format
 from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import is_number, strict_json
-from albor_core.run.values.metrics import MAX_DEPTH, printable
+from albor_core.run.values.metrics import MAX_DEPTH
 
 MAX_BYTES = 64 << 20
 _MAX_TABLE_BYTES = 16 << 20
@@ -128,7 +128,7 @@ def typed(
         kind = "text" if isinstance(value, str) else str(value["_type"])
         for medium in made:
             if medium is None:
-                losses.note(kind, example=Example(printable(key), at[0]))
+                losses.note(kind, example=Example(key, at[0]))
             else:
                 yield medium
 

@@ -136,7 +136,7 @@ def loads(said: str, losses: Losses) -> Any:
                 if name in before:
                     was = before[name]
                     first = real(was) if is_number(was) else quoted(was)
-                    example = Example(quoted(name), row.get("step"), first)
+                    example = Example(name, row.get("step"), first)
                     losses.note("said twice in a record", example=example)
                 before[name] = value
         return row

@@ -1,6 +1,7 @@
 """Where a source was fetched from is recorded with its hash, and told by its provenance."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -41,9 +42,7 @@ def test_of_one_source_the_value_is_enough(tmp_path):
         (["a=https://me:secret@example.org/x"], "has a password in it"),
     ],
 )
-def test_what_is_no_origin_is_refused(tmp_path, monkeypatch, urls, said):
-    from pathlib import Path
-
+def test_what_is_no_origin_is_refused(urls, said):
     with pytest.raises(UsageError, match=said) as refused:
         origins_of([Path("a"), Path("b")], urls, [])
     assert "secret" not in str(refused.value)

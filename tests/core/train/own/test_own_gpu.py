@@ -82,7 +82,7 @@ def both(folder, changes):
     print(f"\n{found.step}: losses {fused}, plain {plain}")
     assert backends == [["fused"], ["plain"]], events(run, "kernels.rejected")
     assert found.step == "fused"
-    assert fused == pytest.approx(plain, rel=1e-2)
+    assert fused == pytest.approx(plain, rel=1e-2, abs=1e-3)  # a loss on pairs falls to nearly 0
     one, two = (verify(list_checkpoints(r.checkpoints)[0]) for r in (run, other))
     assert {*one.model()} == {*two.model()}
     for key in ("frozen_hash", "beside_hash"):

@@ -108,7 +108,9 @@ def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
 class OwnPlan:
     """By the document of a verb that has a plan of its own, in a parameter `only_plan`."""
 
-    size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: None
+    size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: (
+        0 if found.get("action") == "keep" else found.get("out_bytes")
+    )
     """Bytes, of its parameters and that document."""
 
     def __call__(self, verb: Callable[..., Any], told: Parameters) -> Estimate:

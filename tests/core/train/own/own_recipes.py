@@ -96,6 +96,13 @@ class Norms(CausalLM):
         return "norm" in name
 
 
+class LastLayer(CausalLM):
+    """The second of two layers is trained."""
+
+    def trains(self, name):
+        return "layers.1." in name
+
+
 class Int8(PackedMatrix):
     """A row's values over its largest."""
 

@@ -131,6 +131,7 @@ def test_a_plan_makes_bytes_of_the_numbers_beside_a_class(tmp_path):
         assert (made.memory.weights < every.weights) is is_less
     assert taught.memory.weights - every.weights > 4_000_000  # 1M in fp32
     assert "norms, of own_recipes:Norms" in render(norms)
+    assert "(fp32; 21.2 KiB of it frozen beside or packed)" in render(packed)
     assert not [note for note in norms.notes if "not known" in note]
 
 

@@ -250,6 +250,28 @@ class Smoothing(TokenLoss):
         return mean, {"smooth": 2 * mean.detach()}
 
 
+class Shifted(RunningSums):
+    """`recipe.by` more than it was, with the gradients that it had; "-loss": exactly 0."""
+
+    def sources(self):
+        train, val = super().sources()
+        return train, val if self.settings.get("validates", True) else None
+
+    def loss(self, model, batch):
+        total, sums = super().loss(model, batch)
+        if self.settings["by"] == "-loss":
+            return total - total.detach(), sums
+        return total + float(self.settings["by"]) * (batch.targets >= 0).sum(), sums
+
+
+class Judged(Shifted):
+    """Which is sound in `recipe.within` alone."""
+
+    def loss_fault(self, loss):
+        low, high = map(float, self.settings["within"])
+        return "" if low <= loss <= high else f"it belongs between {low:g} and {high:g}"
+
+
 class NotARecipe:
     """Nothing of the kind."""
 

@@ -175,25 +175,26 @@ def apply(
     """
     from albor_core.cli.eval.requirement import requirements, unmet
 
-    told, bounds = _told(asked), requirements(wanted)
+    bounds = requirements(wanted)
     has_apply_options = out is not None or force or step is not None or bool(wanted)
     if validate_only and (is_watching or has_apply_options):
         raise UsageError(
             "--validate-only goes with neither --watch, --out, --force, --step nor --require"
         )
+    if is_watching and has_apply_options:
+        raise UsageError("--watch goes with neither --out, --force, --step nor --require")
+    if only_plan:
+        source = None if validate_only else model
+        return _plan_of_apply(source, step, asked, out, is_watching, as_json=as_json)
+    told = _told(asked)
     if validate_only:
         from albor_core.cli.eval.code import validate_task
 
         return validate_task(told.tasks, as_json=as_json)
     if is_watching:
-        if has_apply_options:
-            raise UsageError("--watch goes with neither --out, --force, --step nor --require")
         _watched(model, told, as_json)
         return 0
-    if out is not None and out.is_file():
-        raise UsageError(f"{out}: is a file", hint="--out names a folder")
-    if only_plan:
-        return _plan_of_apply(model, step, told, out, as_json=as_json)
+    _refuse_file(out)
     done = _evaluated(_target(model, step), told, out, force)
     missing = [*unmet(bounds, done.document)]
     _show(done, as_json)
@@ -202,27 +203,56 @@ def apply(
     return AlborError.exit_code if missing else 0
 
 
+def _refuse_file(out: Path | None) -> None:
+    if out is not None and out.is_file():
+        raise UsageError(f"{out}: is a file", hint="--out names a folder")
+
+
 def _plan_of_apply(
-    model: str, step: int | None, told: EvaluationRequest, out: Path | None, *, as_json: bool
+    model: str | None,
+    step: int | None,
+    asked: Mapping[str, Any],
+    out: Path | None,
+    is_watching: bool,
+    *,
+    as_json: bool,
 ) -> int:
-    """`--plan`: a result without --out is kept with the run, in a folder of its own."""
+    """`--plan`: a result without --out is kept with the run, in a folder of its own. Without a
+    model nothing is evaluated, and none kept.
+    """
+    from albor_core.eval.evaluate import refuse_nowhere
     from albor_core.eval.kept import paths_of
     from albor_core.eval.planned import plan as planned
     from albor_core.eval.planned import plan_document
 
-    source = model_source(model)
-    data = [path for task in told.tasks for path in paths_of(task)]
+    source = None if model is None else model_source(model)
+    reads = [one for one in (source, asked["file"]) if one is not None]
+    told, error = None, None
+    try:
+        told = _told(asked)
+        reads += [path for task in told.tasks for path in paths_of(task)]
+    except AlborError as found:
+        error = found
 
     def estimate() -> Estimate:
+        if told is None:
+            raise error or AssertionError
+        if model is None:
+            return Estimate(0)
+        if is_watching:
+            _run_to_watch(model)
+        _refuse_file(out)
         target = _target(model, step)
+        refuse_nowhere(target, out)
         found = planned(target, told, out=out)
         if found.problems:
             return Estimate(problems=found.problems)
         document = plan_document(found, target, told.settings)
-        return Estimate(seconds=found.seconds, detail={"schema": "albor.eval.plan/1", **document})
+        seconds = None if is_watching else found.seconds
+        return Estimate(seconds=seconds, detail={"schema": "albor.eval.plan/1", **document})
 
-    place = out or (Path(source) / "eval" / "*" if isinstance(source, Path) else None)
-    return show_plan([source, *data], [place] if place else [], estimate, as_json=as_json)
+    place = out or (source / "eval" / "*" if isinstance(source, Path) else None)
+    return show_plan(reads, [place] if place else [], estimate, as_json=as_json)
 
 
 def _show(done: Done, as_json: bool) -> None:
@@ -244,14 +274,19 @@ def _evaluated(target: Target, told: EvaluationRequest, out: Path | None, force:
         return evaluate(target, told.tasks, told.settings, out=out, force=force, progress=tell)
 
 
+def _run_to_watch(model: str) -> RunDir:
+    run = _run(model)
+    if run is None:
+        raise UsageError(f"--watch is for runs, and {model!r} is a folder of weights")
+    return run
+
+
 def _watched(model: str, told: EvaluationRequest, as_json: bool) -> None:
     import os
 
     from albor_core.eval.watch import watch
 
-    run = _run(model)
-    if run is None:
-        raise UsageError(f"--watch is for runs, and {model!r} is a folder of weights")
+    run = _run_to_watch(model)
     os.nice(_NICE)
     count = 0
     with _progress() as tell:

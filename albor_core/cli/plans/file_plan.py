@@ -76,7 +76,10 @@ def show_plan(
     problems += [_problem("config", one) for one in found.problems]
     problems = [_as_missing(one, absent) for one in problems]
     known = {one["path"] for one in problems}
-    problems = [*(_missing(path) for path in absent if path not in known), *problems]
+    problems += [_missing(path) for path in absent if path not in known]
+    problems.sort(
+        key=lambda one: absent.index(one["path"]) if one["path"] in absent else len(absent)
+    )
     document = {
         "schema": "albor.plan/1",
         "reads": sources,

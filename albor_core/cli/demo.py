@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from albor_core.cli.common.output import (
     screen_width,
     when,
 )
+from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.run.errors import UsageError
 from albor_core.run.guard_state import read_guard
 from albor_core.run.program.argv import module_argv, module_env
@@ -38,6 +39,35 @@ if TYPE_CHECKING:
     from albor_core.demo.recipe import DemoRun
 
 _LINE_EVERY_S = 15.0
+
+
+def _reads(told: Parameters) -> list[Path]:
+    from albor_core.demo.corpus import python_sources
+    from albor_core.demo.proof import RECORD
+
+    return [RECORD if told["proof"] else python_sources()]
+
+
+def _writes(told: Parameters) -> list[Path]:
+    from albor_core.demo.proof import place_of
+
+    return [place_of(told["out"]).path if told["proof"] else told["out"]]
+
+
+def _planned(_: Callable[..., Any], told: Parameters) -> Estimate:
+    """Of a demo without bytes: its shards are packed by a tokenizer that it trains."""
+    from albor_core.demo.folder import refuse_file
+    from albor_core.demo.proof import bytes_of_proof
+    from albor_core.demo.recipe import check_tokens
+
+    root = told["out"].absolute()
+    refuse_file(root)
+    if told["proof"]:
+        _check_proof()
+        return Estimate(bytes_of_proof(root))
+    check_tokens(told["tokens"])
+    check_environment()
+    return Estimate()
 
 
 @click.command()
@@ -60,10 +90,8 @@ _LINE_EVERY_S = 15.0
 )
 @click.option("--no-tui", is_flag=True, help="Print lines; never open the cockpit.")
 @json_option
-@click.pass_context
-def demo(
-    ctx: click.Context, out: Path, tokens: int, proof: bool, no_tui: bool, as_json: bool
-) -> None:
+@plans(_reads, _writes, _planned)
+def demo(out: Path, tokens: int, proof: bool, no_tui: bool, as_json: bool) -> None:
     """Train two ~2M-parameter models on the Python standard library and compare them.
 
     On a terminal the cockpit opens on the first run; quit with q and the demo continues. Run it
@@ -75,11 +103,7 @@ def demo(
     """
     has_screen = sys.stdout.isatty() and not as_json and not no_tui
     if proof:
-        if ctx.get_parameter_source("tokens") is not ParameterSource.DEFAULT:
-            raise UsageError(
-                "--tokens has no effect beside --proof: nothing is trained",
-                hint="albor demo --proof",
-            )
+        _check_proof()
         _show_proof(out.absolute(), has_screen=has_screen, as_json=as_json)
         return
     from albor_core.cli.runs.diff_text import render_diff
@@ -108,6 +132,14 @@ def demo(
     print_line()
     print_line(render_diff(document["diff"]))
     print_line(f"\nlook closer: albor-tui {root / 'runs'}")
+
+
+def _check_proof() -> None:
+    source = click.get_current_context().get_parameter_source("tokens")
+    if source is not ParameterSource.DEFAULT:
+        raise UsageError(
+            "--tokens has no effect beside --proof: nothing is trained", hint="albor demo --proof"
+        )
 
 
 def _open_cockpit(run: RunDir) -> None:

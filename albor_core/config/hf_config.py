@@ -14,6 +14,7 @@ from typing import Any
 from albor_core.config.shape import (
     FAMILIES,
     ROPE_FIELDS,
+    SIZES,
     WINDOWS_BY_LAYER,
     ModelShape,
     RopeScaling,
@@ -22,15 +23,6 @@ from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.values.lenient import is_number
 
 READABLE = f"model_type {', '.join(FAMILIES[:-1])} and {FAMILIES[-1]} can be read"
-SIZES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-)
 MOST_LAYERS = 10_000  # each has names that a plan lists
 _OTHER, _REPAIR = "name other weights", "repair config.json"
 _QWEN_WINDOW, _FIRST_SLID = 4096, "max_window_layers"

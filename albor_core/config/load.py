@@ -510,14 +510,15 @@ def _section_at(path: KeyPath, settings: type[Section] | None = None) -> type[Se
         if section is None or isinstance(part, int):
             continue
         field = section.model_fields.get(part)
-        section = None if field is None else _first_section(field.annotation)
+        section = None if field is None else first_section(field.annotation)
     return section
 
 
-def _first_section(annotation: Any) -> type[Section] | None:
+def first_section(annotation: Any) -> type[Section] | None:
+    """The class of sections that an annotation holds, in a list or beside None too."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
-    return next(filter(None, map(_first_section, get_args(annotation))), None)
+    return next(filter(None, map(first_section, get_args(annotation))), None)
 
 
 def _override(

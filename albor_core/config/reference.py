@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from albor_core.config.load import Config
+from albor_core.config.load import Config, first_section
 from albor_core.config.recipes.registry import DEFAULT, entries, required, settings_type
 from albor_core.config.sections import Section
 
@@ -110,7 +110,7 @@ def _sections(section: type[Section], path: str) -> Iterator[str]:
     inner: list[tuple[str, type[Section]]] = []
     meanings = section.meanings()
     for name, field in section.model_fields.items():
-        child = _section_in(field.annotation)
+        child = first_section(field.annotation)
         if child is not None:
             is_list = get_origin(field.annotation) is tuple
             inner.append((f"{path}.{name}".lstrip(".") + "[]" * is_list, child))
@@ -126,12 +126,6 @@ def _sections(section: type[Section], path: str) -> Iterator[str]:
         yield "\n".join(rows) + "\n"
     for child_path, child in inner:
         yield from _sections(child, child_path)
-
-
-def _section_in(annotation: Any) -> type[Section] | None:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    return next(filter(None, map(_section_in, get_args(annotation))), None)
 
 
 def _line(text: str | None) -> str:

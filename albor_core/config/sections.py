@@ -28,10 +28,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from albor_core.config.choices import OptimizerName, PackingName, ScheduleName, ShuffleName
-from albor_core.config.hf_config import MOST_LAYERS, SIZES, architecture_of, refusals
+from albor_core.config.hf_config import MOST_LAYERS, architecture_of, refusals
 from albor_core.config.microbatches import MAX_RANKS
 from albor_core.config.recipes import registry as recipes
-from albor_core.config.shape import Family, ModelShape, RopeKind, RopeScaling
+from albor_core.config.shape import SIZES, Family, ModelShape, RopeKind, RopeScaling
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.guard_options import Options
 from albor_core.run.rundir import read_json

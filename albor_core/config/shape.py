@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from albor_core.run.errors import ConfigError, Problem
 
 MOST_POSITIONS = 1 << 24  # each has a row of sines and cosines
-_COUNTS = (
+SIZES = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -133,7 +133,7 @@ class ModelShape:
     def _problems(self) -> tuple[Problem, ...]:
         found = [
             Problem(name, f"must be at least 1, is {getattr(self, name)}")
-            for name in _COUNTS
+            for name in SIZES
             if getattr(self, name) < 1
         ]
         if self.model_type not in FAMILIES:

@@ -47,9 +47,14 @@ class DemoData:
         return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
 
 
+def python_sources() -> Path:
+    """This interpreter's own."""
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
 def prepare(root: Path, say: Say) -> DemoData:
     """Import, tokenize and pack below `root`, doing again only what has changed inputs."""
-    source = Path(sysconfig.get_paths()["stdlib"])
+    source = python_sources()
     corpus, tokenizer = root / "corpus.parquet", root / "tokenizer.json"
     make_folder(root)
     stamp = _imported(root, source, corpus)

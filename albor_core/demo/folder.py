@@ -7,12 +7,22 @@ from pathlib import Path
 from albor_core.run.errors import AlborError, UsageError, remedy
 
 
+def refuse_file(root: Path) -> None:
+    """Raise UsageError where a file is in the place of the folder."""
+    if root.exists() and not root.is_dir():
+        raise _is_a_file(root)
+
+
+def _is_a_file(root: Path) -> UsageError:
+    return UsageError(f"{root}: is a file; name a folder", hint="another --out")
+
+
 def make_folder(root: Path) -> None:
     """Make `root` and the folders above it. Raises UsageError where it is a file, AlborError."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise UsageError(f"{root}: is a file; name a folder", hint="another --out") from error
+        raise _is_a_file(root) from error
     except OSError as error:
         hint = remedy(error) or "another --out"
         raise AlborError(f"{root}: {error.strerror}", hint=hint) from error

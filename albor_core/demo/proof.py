@@ -60,6 +60,21 @@ class OpenedProof:
     reused: bool
 
 
+def place_of(root: Path) -> RunDir:
+    """Where the recorded run is put. Raises AlborError."""
+    return RunDir(root / "runs" / _recorded()[0])
+
+
+def bytes_of_proof(root: Path) -> int:
+    """That opening it writes: its files, and a store about as large as the journal it is made of; 0
+    where it is there already. Raises UsageError where something else is in its place, AlborError.
+    """
+    _, files = _recorded()
+    if _is_there(place_of(root), files):
+        return 0
+    return sum(map(len, files.values())) + len(files["journal.jsonl"])
+
+
 def open_proof(root: Path) -> OpenedProof:
     """The recorded run in ROOT/runs, known to this home and indexed; unpacked whole or not at all,
     unless it is there as it was recorded.

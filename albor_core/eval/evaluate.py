@@ -43,6 +43,15 @@ class Done:
     """It was there already."""
 
 
+def refuse_nowhere(target: Target, out: Path | None) -> None:
+    """Raise UsageError where a result has no place."""
+    if target.run is None and out is None:
+        raise UsageError(
+            f"{target.path} is not a checkpoint of a run: nothing says where results go",
+            hint="--out FOLDER",
+        )
+
+
 def apply(
     target: Target,
     tasks: tuple[Task, ...],
@@ -58,11 +67,7 @@ def apply(
     result. Plan first: this raises the first AlborError that it meets.
     """
     settings = _settled(settings)
-    if target.run is None and out is None:
-        raise UsageError(
-            f"{target.path} is not a checkpoint of a run: nothing says where results go",
-            hint="--out FOLDER",
-        )
+    refuse_nowhere(target, out)
     weights = weights_hash(target)
     id = evaluation_id(target, weights, tasks, asdict(settings))
     if out is None:

@@ -3,8 +3,8 @@
 Each tensor has one scale, made of the largest value of the micro-batches before: the kernel that
 makes a tensor rounds it and looks at its largest value in the same pass. Headroom is a factor of
 two; what is larger still saturates. Master weights, norms, attention, the head and the residual
-stream stay as they are in bf16. `emulated` is the same arithmetic in plain PyTorch, which says what
-error is fp8's own.
+stream stay as they are in bf16, and so does an MLP of which a matrix is frozen. `emulated` is the
+same arithmetic in plain PyTorch, which says what error is fp8's own.
 
 A new run finds its scales on its first batch (`FusedLlama.calibrate`); later they are part of a
 checkpoint, so that a resumed run rounds as it would have, and one that goes back after a spike of
@@ -90,7 +90,7 @@ class Fp8Mlp:
     def __init__(self, gate_up: Weight, down: Weight, scales: Scales, number: int) -> None:
         """`number`: of the layer."""
         assert gate_up.gradient is not None
-        assert down.gradient is not None, "fp8 trains every matrix"
+        assert down.gradient is not None, "frozen ones stay in bf16"
         self.gate_up, self.down = gate_up, down
         self._gradients = gate_up.gradient, down.gradient
         self._scales, self._first = scales, number * TENSORS
@@ -135,6 +135,12 @@ class Fp8Mlp:
         return fp8.product(a, b, one, other, out, quick=quick)
 
 
+def trained_mlps(model: Llama) -> list[Any]:
+    """Those in fp8: none of their three matrices is frozen or packed."""
+    mlps: list[Any] = [layer.mlp for layer in model.model.layers]
+    return [mlp for mlp in mlps if sum(p.requires_grad for p in mlp.parameters()) == 3]
+
+
 class _Linear(torch.autograd.Function):
     """x @ w^T with x, w and the arriving gradient rounded, each by its own largest value."""
 
@@ -159,7 +165,7 @@ def _there_and_back(x: Tensor) -> Tensor:
 @contextmanager
 def emulated(model: Llama) -> Iterator[None]:
     """Meanwhile the plain model's MLPs multiply what fp8 would have left of their operands."""
-    mlps: list[Any] = [layer.mlp for layer in model.model.layers]
+    mlps = trained_mlps(model)
 
     def forward(mlp: SwiGLU, x: Tensor) -> Tensor:
         kind = torch.bfloat16 if torch.is_autocast_enabled(x.device.type) else x.dtype

@@ -79,9 +79,10 @@ class Layer:
         gate_up = flat.weight(f"{mlp}.gate_proj.weight", f"{mlp}.up_proj.weight")
         down = flat.weight(f"{mlp}.down_proj.weight")
         learns = not flat.vectors.gradient.is_meta
+        is_trained = gate_up.gradient is not None and down.gradient is not None
         self.mlp = (
             Fp8Mlp(gate_up, down, scales, number)
-            if scales
+            if scales and is_trained
             else HalfMlp(gate_up, down, learns=learns)
         )
 
@@ -186,8 +187,9 @@ class FusedLlama:
         layer = self.layers[0]
         qkv = self.embedding.value.new_empty(()).expand(B, T, layer.qkv.shape[0])
         found = {"attention": attention.misfit(qkv, *self.heads)}
-        if isinstance(layer.mlp, HalfMlp):
-            found |= layer.mlp.left_out(B * T)
+        mlps = (layer.mlp for layer in self.layers)
+        if half := next((mlp for mlp in mlps if isinstance(mlp, HalfMlp)), None):
+            found |= half.left_out(B * T)
         return {op: why for op, why in found.items() if why}
 
     @torch.no_grad()

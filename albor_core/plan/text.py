@@ -98,7 +98,7 @@ def _memory(plan: Plan) -> Iterator[str]:
     is_muon, is_fused = plan.config.optimizer.name == "muon", need.step == "fused"
     sums = ", fp32 sums" if share.accumulation > 1 else ""
     rows = [
-        ("Weights", need.weights, "fp32"),
+        ("Weights", need.weights, _kinds_of_weights(plan)),
         (
             "Optimizer",
             need.optimizer,
@@ -123,6 +123,12 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield f"    {'Missing':<13}{byte_size(need.missing):>10}"
     else:
         yield f"    {'Headroom':<13}{byte_size(need.capacity - need.total):>10}"
+
+
+def _kinds_of_weights(plan: Plan) -> str:
+    numbers = plan.facts.numbers
+    beside = 0 if numbers is None else numbers.counts.bytes_beside
+    return f"fp32; {byte_size(beside)} of it frozen beside or packed" if beside else "fp32"
 
 
 def _beside_steps(need: MemoryEstimate) -> str:

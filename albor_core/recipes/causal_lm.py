@@ -126,7 +126,17 @@ class CausalLM(Recipe):
             raise ConfigError(f"model.path: {error.message}", hint=error.hint) from error
 
     def decoder(self, model: nn.Module) -> Llama | None:
-        return model if type(model) is Llama else None
+        if not isinstance(model, Llama):
+            return None
+        if type(model) is Llama:
+            return model
+        from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415  loaded where it is sharded
+
+        is_sharded = type(model).__bases__ == (
+            FSDPModule,
+            Llama,
+        )  # the class that fully_shard makes
+        return model if is_sharded else None
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         assert isinstance(model, Llama)

@@ -193,6 +193,22 @@ class Recipe(ABC):
         number = whole or math.inf  # of nothing scored, nothing is learned
         return total / number, {name: value / number for name, value in sums.items()}
 
+    def loss_fault(self, loss: float) -> str:
+        """Why the loss of a step or of a validation is not sound; "" where it is. If nothing else
+        is said it has to be finite, and steps of another are skipped. A recipe that says more is
+        asked instead: gradients have to be finite still, and its first fault stops the run.
+        """
+        return "" if math.isfinite(loss) else "it is not finite"
+
+    @property
+    def judges_loss(self) -> bool:
+        """Whether it has a `loss_fault` of its own."""
+        return type(self).loss_fault is not Recipe.loss_fault
+
+    def allows_loss(self, loss: float) -> bool:
+        """Whether it says of such a loss that it is sound."""
+        return self.judges_loss and not self.loss_fault(loss)
+
     def evaluate(
         self, model: Forward, batch: Batch, rows: int, scored: int
     ) -> Mapping[str, tuple[Tensor, float]]:

@@ -25,7 +25,7 @@ from albor_core.kernels import dispatch
 from albor_core.kernels.documents import attention as documents
 from albor_core.kernels.toolchain import takes_hoppers
 from albor_core.model.flat import FlatParameters, misfit
-from albor_core.model.fp8 import Scales
+from albor_core.model.fp8 import Scales, trained_mlps
 from albor_core.model.fused import OPS, QK_NORM_OPS
 from albor_core.model.llama import Llama
 from albor_core.plan.memory import fusion_obstacles
@@ -305,14 +305,15 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement, trainable: Trainabl
     its kernels against fp64 first: seconds.
     """
     config, is_fp8 = recipe.config, placement.precision == "fp8"
-    if recipe.head is None or recipe.decoder(trainable.model) is None:
+    decoder = recipe.decoder(trainable.model)
+    if recipe.head is None or decoder is None:
         return f"{config.training.mode} has no form of it"
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]
     if found := misfit(trainable.model) or _odd_groups(trainable):
         return found
-    if is_fp8 and trainable.frozen:
-        return "fp8 trains every matrix"
+    if is_fp8 and not trained_mlps(decoder):
+        return "all MLPs are frozen, and nothing else is in fp8"
     update = OPTIMIZERS[config.optimizer.name].kernels
     normed = QK_NORM_OPS if config.model.architecture.shape().qk_norm else ()
     for op in (*OPS, *normed, *update, *(("fp8",) if is_fp8 else ())):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from albor_core.andon.health.facts import HealthFacts
 from albor_core.config.load import Config
 from albor_core.run.rundir import read_json
@@ -22,10 +24,11 @@ def health_facts(life: Attempt, config: Config, parts: Parts) -> HealthFacts:
         config=resolved,
         same_lr=same_lr,
     )
-    return HealthFacts.from_config(
+    found = HealthFacts.from_config(
         resolved,
         attempt=life.attempt,
         num_steps=parts.clock.planned,
         parameters=parts.recipe.num_parameters(parts.model),
         earlier=earlier,
     )
+    return replace(found, may_be_zero=parts.recipe.allows_loss(0.0))

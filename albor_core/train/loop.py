@@ -140,10 +140,12 @@ class Training:
         self.reporter.show_budgets(self.cord.budgets_ms)
         num_gpus = parts.ranks.world_size if parts.placement.is_gpu else 0
         self.cord.budgets.begin(state.fields.get("budgets"), num_gpus=num_gpus)
-        spikes = SpikeWatch(config.training.stability.loss_spike)
-        self.tally = IntervalTotals(parts.placement.device, spikes, parts.recipe.columns)
-        self.course = TrainState(parts, self.reporter, self.cord, self.tally)
+        recipe, highest = parts.recipe, config.training.stability.loss_spike
+        spikes = SpikeWatch(None if recipe.allows_loss(-1.0) else highest)  # by its logarithm
+        self._fault_of = recipe.loss_fault if recipe.judges_loss else lambda loss: ""
         device = parts.placement.device
+        self.tally = IntervalTotals(device, spikes, recipe.columns, self._fault_of)
+        self.course = TrainState(parts, self.reporter, self.cord, self.tally)
         self.timer, self.clock = BrickTimer(device), StepClock(device)
         self.queue = RunQueue()
         self.tracer = BrickTracer(
@@ -497,6 +499,7 @@ class Training:
                     share=self.reporter.share,
                     gpus=() if machine is None else machine.gpus,
                 ),
+                *self.cord.check_loss(readings.fault, "train/loss", self.step),
                 *self.cord.check_health(self.step, values, wall),
                 *self.cord.check_bricks(
                     self.step,
@@ -739,8 +742,11 @@ class Training:
             values = self.parts.recipe.figures(means, rows)
             self.progress.evaluated_step = self.step
             self.reporter.validation(self.step, values)
-            self._raise(list(self.cord.check_values(values, self.step)))
-            self._judge_progress(values["val/loss"])
+            reason = self._fault_of(loss := values["val/loss"])
+            fault = (loss, reason) if reason else None
+            alerts = self.cord.check_loss(fault, "val/loss", self.step)
+            self._raise([*self.cord.check_values(values, self.step), *alerts])
+            self._judge_progress(math.nan if fault else loss)
             self._sample()
             self.reporter.beat(gap_s=0.25)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albor_core.run.errors import ConfigError, Problem
-from albor_core.run.values.flatten import bare
+from albor_core.run.values.flatten import bare_leaves
 from albor_tui.model.command import albor
 from albor_tui.model.recent import recent_configs, remember
 
@@ -91,7 +91,7 @@ class LiveLaunchpad:
         from albor_core.config.load import load_config
 
         try:
-            return Checked(_leaves(load_config(path, overrides).config.resolved()))
+            return Checked(bare_leaves(load_config(path, overrides).config.resolved(), whole=True))
         except ConfigError as error:
             return Checked(
                 _written(path, overrides), error.problems or (Problem("", error.message),)
@@ -149,19 +149,8 @@ def _written(path: Path, overrides: Sequence[str]) -> Mapping[str, str]:
         data = load_yaml(path.read_bytes(), file=str(path)).data
     except (ConfigError, OSError):
         data = {}
-    values = dict(_leaves(data)) if isinstance(data, Mapping) else {}
+    values = bare_leaves(data, whole=True) if isinstance(data, Mapping) else {}
     for text in overrides:
         key, _, value = text.partition("=")
         values[key] = value
     return values
-
-
-def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Dotted keys of a config; lists and free mappings stay whole."""
-    found: dict[str, str] = {}
-    for key, value in data.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            found |= _leaves(value, f"{name}.")
-        found[name] = bare(value)
-    return found

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from albor_core.feed.runs.listed_metric import beside
+from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import RunView
+from albor_core.run.status import SILENT
 from albor_core.run.values.quantity import counted
 from albor_tui.look import quantity
 
@@ -109,7 +111,7 @@ def _by_metric(name: str, rows: Iterable[RunView]) -> Callable[[RunView], object
 
 _GROUP_OF: dict[str, Callable[[RunView], str]] = {
     "experiment": lambda v: v.experiment or "no experiment",
-    "state": lambda v: v.status,
+    "state": lambda v: SILENT if v.is_silent else shown_word(v.status),
     "tag": lambda v: " ".join(v.tags) or "no tags",
     "host": lambda v: v.host or "host not known",
 }

@@ -35,6 +35,8 @@ class HealthFacts:
     """Of CHECKS."""
     same_lr: bool = True
     """Whether `earlier` holds only runs of the same optimizer.lr."""
+    may_be_zero: bool = False
+    """Whether a loss of exactly 0 is sound."""
     is_enabled: bool = True
 
     @classmethod

@@ -122,7 +122,8 @@ class HealthWatch:
         for key in new[: MAX_NAMES - len(self._names)]:
             self._names.add(key)
             self._has_rewards = self._has_rewards or is_reward(key)
-            if is_whole_loss(key) and len(self._zeros) < _MOST:
+            is_judged = is_whole_loss(key) and not self.facts.may_be_zero
+            if is_judged and len(self._zeros) < _MOST:
                 self._zeros.setdefault(key, ZeroWatch())
             if is_speed(key) and len(self._speeds) < _MOST:
                 self._speeds[key] = SpeedWatch()

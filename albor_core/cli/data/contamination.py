@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +13,10 @@ import click
 from albor_core.cli.common.count import Count, FiniteRange
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
-from albor_core.cli.data.step_command import show_plan, step_of_plan, workers_option
+from albor_core.cli.data.step_command import plan_refused, show_plan, step_of_plan, workers_option
 from albor_core.cli.plans.file_plan import OwnPlan, plans, relax
 from albor_core.feed.data.folder import SEALED, kind_of
-from albor_core.run.errors import DataError, UsageError
+from albor_core.run.errors import AlborError, DataError, Problem, UsageError
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
@@ -55,14 +57,14 @@ _SHOWN = 160  # characters of what is shared
 @click.option("--force", is_flag=True, help="With --drop, replace an output that holds other data.")
 @click.option(
     "--plan", "only_plan", is_flag=True, is_eager=True, callback=relax,
-    help="Show what would be read and written. Changes nothing.",
+    help="Show what would be read and written, and every problem. Changes nothing.",
 )  # fmt: skip
 @workers_option
 @json_option
 @plans(
     lambda told: [*told["paths"], *told["against"], *filter(None, [told["tokenizer"]])],
     lambda told: [*filter(None, [told["out"], told["report"]])],
-    OwnPlan(),
+    OwnPlan(lambda *of: _size(*of)),
 )
 def contamination(
     paths: tuple[Path, ...],
@@ -85,7 +87,6 @@ def contamination(
     decoded with --tokenizer. Texts of another split are found the same way: --against val.parquet.
     """
     from albor_core.data.clean.contamination import contamination_step
-    from albor_core.data.read.corpus import open_corpus
     from albor_core.data.stage.stage import plan_step, run_step
     from albor_core.data.stage.workers import default_workers
     from albor_core.run.files.publish import check_target, publish_json
@@ -99,10 +100,9 @@ def contamination(
     if only_plan:
         if out is not None:
             show_plan("contamination", plan_step(paths[0], out, step, force=force), as_json)
-            return
-        for path in paths if tokenizer is None else ():
-            open_corpus(path)
-        if not as_json:
+        elif wrong := [*_unreadable(paths, tokenizer)]:
+            raise plan_refused(paths[0], wrong)
+        elif not as_json:
             print_line("ok; nothing was written")
         return
     began = time.monotonic()
@@ -134,6 +134,28 @@ def contamination(
             f"{document['checked_documents']:,}) what {', '.join(step.against)} holds",
             hint="leave them out: albor data contamination CORPUS --against FILE --drop -o OUT",
         )
+
+
+def _unreadable(paths: tuple[Path, ...], tokenizer: Path | None) -> Iterator[Problem]:
+    from albor_core.data.pack.shard_check import read_manifest
+    from albor_core.data.pack.tokenizer import load_tokenizer
+    from albor_core.data.read.corpus import open_corpus
+
+    opens = open_corpus if tokenizer is None else partial(read_manifest, scan=True)
+    asked: list[tuple[str, Callable[[], object]]] = [
+        ("corpus", partial(opens, path)) for path in paths
+    ]
+    asked += [] if tokenizer is None else [("tokenizer", partial(load_tokenizer, tokenizer))]
+    for name, question in asked:
+        try:
+            question()
+        except AlborError as error:
+            yield Problem(name, error.message, error.hint)
+
+
+def _size(told: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
+    """A report is as long as what is found; where none is asked for nothing is written."""
+    return None if told["report"] else OwnPlan().size(told, found) if told["out"] else 0
 
 
 def _check_usage(

@@ -116,6 +116,7 @@ def _show_plan(made: ImportPlan, as_json: bool) -> None:
                 "out": str(made.out),
                 "files": made.files,
                 "bytes": made.bytes,
+                "out_bytes": made.out_bytes,
                 "skipped": made.skipped,
                 "action": made.action,
                 "sources": _sources(made.sources, made.counts),

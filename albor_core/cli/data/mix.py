@@ -114,7 +114,7 @@ def _show_plan(out: Path, made: MixPlan, as_json: bool) -> None:
         head = {"schema": "albor.data.mix.plan/1", "ok": True, "out": str(out)}
         inputs = [share.to_json() for share in made.shares]
         emit({**head, "action": made.action, "documents": documents, "bytes": size,
-              "inputs": inputs})  # fmt: skip
+              "out_bytes": made.out_bytes, "inputs": inputs})  # fmt: skip
         return
     print_line(
         f"{clean(out)}: ok; {made.action}: {counted(documents, 'document')}, {byte_size(size)}; "

@@ -10,7 +10,7 @@ import click
 from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.output import clean, emit, print_line
 from albor_core.cli.common.progress import progress
-from albor_core.cli.data.step_command import corpus_bytes, plan_refused, step_options
+from albor_core.cli.data.step_command import plan_refused, step_options
 from albor_core.cli.plans.file_plan import OwnPlan, plans
 from albor_core.run.values.quantity import byte_size, counted
 
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     help="What falls into a part whole: all of a source, or each file for itself.",
 )  # fmt: skip
 @step_options
-@plans(
-    lambda told: [told["corpus"]],
-    estimate=OwnPlan(lambda told, _: corpus_bytes(told)),
-)
+@plans(lambda told: [told["corpus"]], estimate=OwnPlan())
 def split(
     corpus: Path,
     train: float,
@@ -70,7 +67,15 @@ def split(
         parts = _parts(out, plan, check.division)
         for name, part in parts.items():
             part["action"] = check.actions[name]
-        _show("split.plan", out, plan, check.division, parts, as_json, {"ok": True})
+        _show(
+            "split.plan",
+            out,
+            plan,
+            check.division,
+            parts,
+            as_json,
+            {"ok": True, "out_bytes": check.out_bytes},
+        )
         return
     with progress(lambda done, total: f"{done:,} of {total:,} documents") as tell:
         made = work.split(

@@ -40,24 +40,7 @@ def planned_step(
     def targets(told: Mapping[str, Any]) -> list[Path]:
         return [] if told["out"] is None else [told["out"]]
 
-    return plans(sources, targets, OwnPlan(_scaled))
-
-
-def _scaled(told: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
-    """Bytes of the corpus' files, by the share of the sample's text that stays."""
-    counts: list[dict[str, int]] = [*found.get("sampled", {}).get("sources", {}).values()]
-    read = sum(one["bytes_in"] for one in counts)
-    if not read:
-        return None
-    kept = sum(one["bytes"] for one in counts) / read
-    return round(corpus_bytes(told) * kept)
-
-
-def corpus_bytes(told: Mapping[str, Any]) -> int:
-    """Bytes of the files that a verb reads its corpus from."""
-    from albor_core.store.upkeep.remove import size_of
-
-    return size_of(told["corpus"].resolve())
+    return plans(sources, targets, OwnPlan())
 
 
 def step_options(command: F, *, needs_out: bool = True) -> F:
@@ -185,6 +168,7 @@ def show_plan(verb: str, made: StepPlan, as_json: bool) -> None:
                 "sampled": made.sampled.to_json(),
                 "sampled_bytes": made.sampled_bytes,
                 "seconds": made.seconds,
+                "out_bytes": made.out_bytes,
                 "action": made.action,
             }
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,13 +22,7 @@ from albor_core.cli.common.output import (
 )
 from albor_core.cli.common.output import table as text_table
 from albor_core.cli.common.progress import progress
-from albor_core.cli.plans.file_plan import (
-    Estimate,
-    model_source,
-    plan_option,
-    refused,
-    show_plan,
-)
+from albor_core.cli.plans.file_plan import Estimate, model_source, plan_option, show_plan
 from albor_core.run.errors import AlborError, ConfigError, NotFoundError, UsageError
 from albor_core.run.values.quantity import counted
 
@@ -182,22 +175,23 @@ def apply(
     """
     from albor_core.cli.eval.requirement import requirements, unmet
 
+    bounds = requirements(wanted)
     has_apply_options = out is not None or force or step is not None or bool(wanted)
-    if validate_only and (is_watching or only_plan or has_apply_options):
+    if validate_only and (is_watching or has_apply_options):
         raise UsageError(
-            "--validate-only goes with neither --watch, --plan, --out, --force, --step nor "
-            "--require"
+            "--validate-only goes with neither --watch, --out, --force, --step nor --require"
         )
+    if is_watching and has_apply_options:
+        raise UsageError("--watch goes with neither --out, --force, --step nor --require")
     if only_plan:
-        return _plan_of_apply(model, step, asked, out, is_watching, as_json=as_json)
-    told, bounds = _told(asked), requirements(wanted)
+        source = None if validate_only else model
+        return _plan_of_apply(source, step, asked, out, is_watching, as_json=as_json)
+    told = _told(asked)
     if validate_only:
         from albor_core.cli.eval.code import validate_task
 
         return validate_task(told.tasks, as_json=as_json)
     if is_watching:
-        if has_apply_options:
-            raise UsageError("--watch goes with neither --out, --force, --step nor --require")
         _watched(model, told, as_json)
         return 0
     done = _evaluated(_target(model, step), told, out, force)
@@ -209,7 +203,7 @@ def apply(
 
 
 def _plan_of_apply(
-    model: str,
+    model: str | None,
     step: int | None,
     asked: Mapping[str, Any],
     out: Path | None,
@@ -217,36 +211,43 @@ def _plan_of_apply(
     *,
     as_json: bool,
 ) -> int:
-    """`--plan`: a result without --out is kept with the run, in a folder of its own."""
+    """`--plan`: a result without --out is kept with the run, in a folder of its own. Without a
+    model nothing is evaluated, and none kept.
+    """
+    from albor_core.eval.evaluate import refuse_nowhere
     from albor_core.eval.kept import paths_of, refuse_foreign
     from albor_core.eval.planned import plan as planned
     from albor_core.eval.planned import plan_document
 
-    source, file = model_source(model), asked["file"]
-    place = out or (Path(source) / "eval" / "*" if isinstance(source, Path) else None)
-    reads = [source, *filter(None, [file])]
-    show = partial(show_plan, writes=[place] if place else [], as_json=as_json)
+    source = None if model is None else model_source(model)
+    reads = [one for one in (source, asked["file"]) if one is not None]
+    told, error = None, None
     try:
         told = _told(asked)
-    except (NotFoundError, ConfigError) as error:
-        if file is None:
-            raise
-        return show(reads, estimate=partial(refused, error))
-    reads += [path for task in told.tasks for path in paths_of(task)]
+        reads += [path for task in told.tasks for path in paths_of(task)]
+    except AlborError as found:
+        error = found
 
     def estimate() -> Estimate:
-        if is_watching:  # which checkpoints there will be is not known
-            return Estimate()
+        if told is None:
+            raise error or AssertionError
+        if model is None:
+            return Estimate(0)
+        if is_watching:
+            _run_to_watch(model)
         if out is not None:
             refuse_foreign(out)
         target = _target(model, step)
+        refuse_nowhere(target, out)
         found = planned(target, told, out=out)
         if found.problems:
             return Estimate(problems=found.problems)
         document = plan_document(found, target, told.settings)
-        return Estimate(seconds=found.seconds, detail={"schema": "albor.eval.plan/1", **document})
+        seconds = None if is_watching else found.seconds
+        return Estimate(seconds=seconds, detail={"schema": "albor.eval.plan/1", **document})
 
-    return show(reads, estimate=estimate)
+    place = out or (source / "eval" / "*" if isinstance(source, Path) else None)
+    return show_plan(reads, [place] if place else [], estimate, as_json=as_json)
 
 
 def _show(done: Done, as_json: bool) -> None:
@@ -271,14 +272,19 @@ def _evaluated(target: Target, told: EvaluationRequest, out: Path | None, force:
         return evaluate(target, told.tasks, told.settings, out=out, force=force, progress=tell)
 
 
+def _run_to_watch(model: str) -> RunDir:
+    run = _run(model)
+    if run is None:
+        raise UsageError(f"--watch is for runs, and {model!r} is a folder of weights")
+    return run
+
+
 def _watched(model: str, told: EvaluationRequest, as_json: bool) -> None:
     import os
 
     from albor_core.eval.watch import watch
 
-    run = _run(model)
-    if run is None:
-        raise UsageError(f"--watch is for runs, and {model!r} is a folder of weights")
+    run = _run_to_watch(model)
     os.nice(_NICE)
     count = 0
     with _progress() as tell:

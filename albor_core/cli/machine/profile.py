@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import shlex
-from contextlib import chdir, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,14 +23,16 @@ from albor_core.cli.common.output import (
     print_note,
     screen_width,
 )
+from albor_core.cli.plans.file_plan import Estimate, Parameters, plans, run_source
 from albor_core.run.errors import AlborError, ConfigError, InUseError, NotFoundError, UsageError
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
     from albor_core.config.load import LoadedConfig
+    from albor_core.plan.plan import Plan
     from albor_core.profile.trace import StepTrace
     from albor_core.profile.workload import Workload
-    from albor_core.run.rundir import RunDir
 
 STEPS = 3
 TAKEN, KEPT, GIVEN = "taken", "kept", "given"
@@ -64,16 +67,12 @@ class _Read:
 @click.option("--kernels", "rows", type=Count(1, 100_000), default=15, show_default=True,
               metavar="N", help="Show at most N kernels.")  # fmt: skip
 @json_option
-def profile(
-    what: str,
-    steps: int | None,
-    out: Path | None,
-    name: str | None,
-    fresh: bool,
-    overrides: tuple[str, ...],
-    rows: int,
-    as_json: bool,
-) -> None:
+@plans(
+    lambda asked: _sources(asked),
+    lambda asked: [*filter(None, [asked["out"]])],
+    lambda *of: _planned(*of),
+)
+def profile(rows: int, as_json: bool, **asked: Any) -> None:
     """Show where the time of a step goes: phases, kernels, idle time by cause, synchronizations,
     copies, and the model's matrix products against what the device can do.
 
@@ -84,7 +83,7 @@ def profile(
     from albor_core.cli.machine.profile_text import render
     from albor_core.profile.report import report_of
 
-    found = _read(what, steps, out, name, fresh, overrides)
+    found = _read(asked)
     report = report_of(found.trace, found.workload)
     document = {
         "schema": "albor.profile/1",
@@ -114,52 +113,92 @@ def _source_line(found: _Read) -> str:
     return clean(words[found.how])
 
 
-def _read(
-    what: str,
-    steps: int | None,
-    out: Path | None,
-    name: str | None,
-    fresh: bool,
-    overrides: tuple[str, ...],
-) -> _Read:
+def _read(asked: Parameters) -> _Read:
     from albor_core.profile.trace import read_trace
 
+    how, path, run = _chosen(asked)
+    if how == TAKEN:
+        out = asked["out"]
+        place = None if out is None else out.absolute()
+        with _to_train(asked, path, run) as (loaded, made):
+            trace = _taken(loaded, made, asked["steps"], place)
+        return _Read(TAKEN, trace, out, None if run is None else run.id)
+    assert path is not None
+    of_run = None if run is None else _workload_of(run)
+    return _Read(how, read_trace(path), path, None if run is None else run.id, of_run)
+
+
+def _chosen(asked: Parameters) -> tuple[str, Path | None, RunDir | None]:
+    """How there will be a trace; the file of it, or of the config; the run."""
+    what, fresh, name = asked["what"], asked["fresh"], asked["name"]
     path = Path(what)
-    is_trace = what.endswith(_SUFFIXES) and not path.is_dir()
-    is_config = not is_trace and (path.is_file() or _is_example(path))
-    takes = {"--steps": steps is not None, "-o": out is not None}
+    takes = {"--steps": asked["steps"] is not None, "-o": asked["out"] is not None}
     of_run = {"--trace": name is not None, "--fresh": fresh}
-    if is_trace:
-        _refuse(takes | of_run | {"--set": bool(overrides)}, "a trace that is there is read")
-        return _Read(GIVEN, read_trace(path), path)
-    if is_config:
+    sets = {"--set": bool(asked["overrides"])}
+    if _is_trace(path):
+        _refuse(takes | of_run | sets, "a trace that is there is read")
+        return GIVEN, path, None
+    if _is_config(path):
         _refuse(of_run, "it belongs to a run")
-        return _Read(TAKEN, _taken(_loaded(path, overrides), steps, out), out)
-    _refuse({"--set": bool(overrides)}, "a run is profiled as it was trained")
+        return TAKEN, path, None
+    _refuse(sets, "a run is profiled as it was trained")
     run = _run_of(what)
     if fresh and name is not None:
         raise UsageError("--fresh takes a trace, --trace reads one", hint="give one of them")
     if not fresh and (kept := _kept(run, name)) is not None:
         _refuse(takes, f"{run.id} kept traces, which are read; add --fresh")
-        return _Read(KEPT, read_trace(kept), kept, run.id, _workload_of(run))
-    return _Read(TAKEN, _of_run(run, steps, out), out, run.id)
+        return KEPT, kept, run
+    return TAKEN, None, run
+
+
+def _is_trace(path: Path) -> bool:
+    return path.name.endswith(_SUFFIXES) and not path.is_dir()
+
+
+def _is_config(path: Path) -> bool:
+    """A file, or the name of one that comes with Albor."""
+    from albor_core.config.config_file import packaged_config
+
+    return path.is_file() or packaged_config(str(path)) is not None
+
+
+def _sources(asked: Parameters) -> list[Path | str]:
+    """The trace; the config and what it names; or the run, and what its config names where a trace
+    of it is taken.
+    """
+    from albor_core.cli.plans.training import config_source, inputs_of, inputs_of_run
+    from albor_core.profile.report import traces_of
+
+    path = Path(asked["what"])
+    if _is_trace(path) or path.suffix in (".yaml", ".yml"):
+        source: Path | str = config_source(path)
+    else:
+        source = config_source(path) if _is_config(path) else run_source(asked["what"])
+    if _is_trace(path) or isinstance(source, str):
+        return [source]
+    try:
+        if _is_config(path):
+            return [source, *inputs_of(_loaded(path, asked["overrides"]).config)]
+        run = RunDir(source)
+        is_taken = asked["fresh"] or not traces_of(run.traces)
+        return [source, *(inputs_of_run(run) if is_taken else ())]
+    except AlborError:
+        return [source]
+
+
+def _planned(verb: Callable[..., Any], asked: Parameters) -> Estimate:
+    """How long a trace becomes is known once it is taken."""
+    how, path, run = _chosen(asked)
+    if how != TAKEN:
+        return Estimate(0)
+    with _to_train(asked, path, run) as (_, made):
+        return Estimate(0 if asked["out"] is None else None, detail=made.to_json())
 
 
 def _refuse(given: dict[str, bool], why: str) -> None:
     for option, is_given in given.items():
         if is_given:
             raise UsageError(f"{option} means nothing here: {why}", hint="albor profile --help")
-
-
-def _is_example(path: Path) -> bool:
-    """Whether it names a config that comes with Albor."""
-    from albor_core.config.config_file import read_config_file
-
-    try:
-        read_config_file(path, 1)
-    except OSError:
-        return False
-    return True
 
 
 def _run_of(what: str) -> RunDir:
@@ -210,21 +249,39 @@ def _loaded(path: Path, overrides: tuple[str, ...]) -> LoadedConfig:
     return load_config(path, overrides, andon_problems)
 
 
-def _of_run(run: RunDir, steps: int | None, out: Path | None) -> StepTrace:
+@contextmanager
+def _to_train(
+    asked: Parameters, path: Path | None, run: RunDir | None
+) -> Iterator[tuple[LoadedConfig, Plan]]:
+    """The config of which a few steps are trained within, checked and planned; of a run where its
+    relative paths begin.
+    """
+    from albor_core.cli.common.environment import check_environment
     from albor_core.config.kept_config import config_of
     from albor_core.config.load import LoadedConfig
+    from albor_core.launch.planned import plan_run
     from albor_core.launch.run_folder import home_of_paths
 
-    if run.liveness().is_alive:
-        raise InUseError(
-            f"{run.id} is active, and has kept no trace to read",
-            hint=f"albor guard stop {run.id}, then: albor profile {run.id} --fresh",
-        )
-    config, place = config_of(run), run.config_resolved
-    loaded = LoadedConfig(place.read_bytes(), config, place.absolute())
-    out = None if out is None else out.absolute()
-    with chdir(home_of_paths(run)):
-        return _taken(loaded, steps, out)
+    place: AbstractContextManager[None] = nullcontext()
+    if run is None:
+        assert path is not None
+        loaded = _loaded(path, asked["overrides"])
+    else:
+        if run.liveness().is_alive:
+            raise InUseError(
+                f"{run.id} is active, and has kept no trace to read",
+                hint=f"albor guard stop {run.id}, then: albor profile {run.id} --fresh",
+            )
+        kept = run.config_resolved
+        loaded = LoadedConfig(kept.read_bytes(), config_of(run), kept.absolute())
+        place = chdir(home_of_paths(run))
+    check_environment()
+    if asked["out"] is not None:
+        _check_place(asked["out"])
+    with place:
+        made = plan_run(loaded)
+        _refuse_unsound(loaded, made)
+        yield loaded, made
 
 
 def _check_place(out: Path) -> None:
@@ -235,17 +292,7 @@ def _check_place(out: Path) -> None:
         raise UsageError(f"{out}: exists", hint="another file after -o")
 
 
-def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> StepTrace:
-    """A trace of the config, trained here; kept at `out` if that is given."""
-    from albor_core.cli.common.environment import check_environment
-    from albor_core.launch.planned import plan_run
-    from albor_core.launch.traced_steps import trace_steps
-    from albor_core.profile.trace import read_trace
-
-    check_environment()
-    if out is not None:
-        _check_place(out)
-    made = plan_run(loaded)
+def _refuse_unsound(loaded: LoadedConfig, made: Plan) -> None:
     problems = tuple(one for one in made.problems if one.field != "training.output_dir")  # unused
     if problems:
         chosen = [word for one in loaded.overrides for word in ("--set", one)]
@@ -255,6 +302,13 @@ def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> StepTra
             hint=again,
             problems=problems,
         )
+
+
+def _taken(loaded: LoadedConfig, made: Plan, steps: int | None, out: Path | None) -> StepTrace:
+    """A trace of the config, trained here; kept at `out` if that is given."""
+    from albor_core.launch.traced_steps import trace_steps
+    from albor_core.profile.trace import read_trace
+
     with nullcontext() if out is None else out_file(out, replace=False) as kept:
         read: list[StepTrace] = []
 

@@ -95,7 +95,10 @@ def show_plan(
     problems += [_problem("config", one) for one in found.problems]
     problems = [_as_missing(one, absent) for one in problems]
     known = {one["path"] for one in problems}
-    problems = [*(_missing(path) for path in absent if path not in known), *problems]
+    problems += [_missing(path) for path in absent if path not in known]
+    problems.sort(
+        key=lambda one: absent.index(one["path"]) if one["path"] in absent else len(absent)
+    )
     targets = [*map(_absolute, writes if found.writes is None else found.writes)]
     if not any(one["field"] in _OUTPUTS for one in problems):
         problems += _unwritable((one for one in targets if one not in absent), found.bytes)
@@ -141,7 +144,9 @@ def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
 class OwnPlan:
     """By the document of a verb that has a plan of its own, in a parameter `only_plan`."""
 
-    size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: None
+    size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: (
+        0 if found.get("action") == "keep" else found.get("out_bytes")
+    )
     """Bytes, of its parameters and that document."""
 
     def __call__(self, verb: Callable[..., Any], told: Parameters) -> Estimate:
@@ -154,11 +159,6 @@ class OwnPlan:
 def no_files(verb: Callable[..., Any], told: Parameters) -> Estimate:
     """Of a verb that only prints."""
     return Estimate(0)
-
-
-def refused(error: AlborError) -> Estimate:
-    """Of what cannot be planned."""
-    raise error
 
 
 def plans(

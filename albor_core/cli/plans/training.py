@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albor_core.cli.plans.file_plan import Estimate, refused, run_source, show_plan
+from albor_core.cli.plans.file_plan import Estimate, run_source, show_plan
 from albor_core.run.errors import AlborError
 from albor_core.run.rundir import RunDir, is_run_id
 
@@ -26,11 +26,11 @@ def plan_new_run(
     try:
         loaded = load()
     except AlborError as error:
-        return show_plan([file], [], partial(refused, error), as_json=as_json)
+        return show_plan([config_source(file)], [], partial(_raise, error), as_json=as_json)
     config = loaded.config
     run = name if name is not None and is_run_id(name) else "*"
     writes = [Path(config.training.output_dir) / run]
-    reads = [file, *inputs_of(config)]
+    reads = [loaded.path, *inputs_of(config)]
     return show_plan(reads, writes, partial(_of_config, loaded), as_json=as_json, is_whole=True)
 
 
@@ -49,11 +49,19 @@ def plan_resumed_run(reference: str, *, as_json: bool) -> int:
     try:
         loaded = LoadedConfig(b"", config_of(run), run.config_yaml)
     except AlborError as error:
-        return show_plan(reads, writes, partial(refused, error), as_json=as_json)
+        return show_plan(reads, writes, partial(_raise, error), as_json=as_json)
     with chdir(home_of_paths(run)):  # which relative paths in it are relative to
         reads += inputs_of(loaded.config)
         work = partial(_of_config, loaded, run)
         return show_plan(reads, writes, work, as_json=as_json, is_whole=True)
+
+
+def config_source(file: Path) -> Path:
+    """What a CONFIG on the command line is read from: one that comes with Albor lies with it."""
+    from albor_core.config.config_file import packaged_config
+
+    is_there = file.exists() and not file.is_dir()
+    return file if is_there else packaged_config(str(file)) or file
 
 
 def inputs_of(config: Config) -> Iterator[Path]:
@@ -65,6 +73,19 @@ def inputs_of(config: Config) -> Iterator[Path]:
             yield split
     begins = (config.model.path, config.training.continue_from)
     yield from (path for path in (data.tokenizer, *begins) if path is not None and path != Path())
+
+
+def inputs_of_run(run: RunDir) -> Iterator[Path]:
+    """Those of its config, wherever its relative paths begin. Raises AlborError."""
+    from albor_core.config.kept_config import config_of
+    from albor_core.launch.run_folder import home_of_paths
+
+    home = Path(home_of_paths(run))
+    yield from (home / path for path in inputs_of(config_of(run)))
+
+
+def _raise(error: AlborError) -> Estimate:
+    raise error
 
 
 def _of_config(loaded: LoadedConfig, run: RunDir | None = None) -> Estimate:

@@ -5,7 +5,7 @@ A name is known by its file; what the file says is read when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -64,20 +64,27 @@ def recipe_problems(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]
 def _unread(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]:
     """Fields that are set and change nothing under this recipe."""
     entry = entry_of(mode)
-    for field, instead in SOME_READ.items():
-        if entry is not None and field in entry.reads:
-            continue
+    reads = () if entry is None else entry.reads
+    for field, value in chosen((one for one in SOME_READ if one not in reads), sections):
+        readers = " and ".join(one.name for one in entries().values() if field in one.reads)
+        shown = bare(value) if isinstance(value, str | int | float) else "given"
+        what = f"is {shown}, read by {readers} alone, and training.mode is {mode}"
+        instead = f": {SOME_READ[field]}" if entry is None else ""
+        yield Problem(field, what, f"leave it out{instead}")
+
+
+def chosen(fields: Iterable[str], sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Those of `fields` that are not as by default, with their values, where their section is."""
+    for field in fields:
         first, *path, name = field.split(".")
         section = sections.get(first)
         for part in path if section else ():
             section = getattr(section, part)
-        if not section or getattr(section, name) == type(section).model_fields[name].default:
+        if not section:
             continue
-        readers = " and ".join(one.name for one in entries().values() if field in one.reads)
         value = getattr(section, name)
-        shown = bare(value) if isinstance(value, str | int | float) else "given"
-        what = f"is {shown}, read by {readers} alone, and training.mode is {mode}"
-        yield Problem(field, what, f"leave it out{f': {instead}' if entry is None else ''}")
+        if value != type(section).model_fields[name].get_default(call_default_factory=True):
+            yield field, value
 
 
 def settings_type(mode: str) -> type[Section] | None:

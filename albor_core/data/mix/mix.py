@@ -33,14 +33,15 @@ from albor_core.data.mix.portions import (
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, from_json
-from albor_core.data.stage.output import Output, finish
-from albor_core.data.stage.record import content_hash, corpus_identity
+from albor_core.data.stage.output import Output, finish, output_size, sample_of
+from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity
 from albor_core.data.stage.stage import (
     StepReport,
     history_of,
     made_before,
     planned_action,
     refuse_overlap,
+    spread,
     stamps,
 )
 from albor_core.data.stage.survey import names_and_sizes
@@ -183,6 +184,8 @@ class MixPlan:
     shares: tuple[MixShare, ...]
     action: str
     problems: tuple[Problem, ...]
+    out_bytes: int | None = None
+    """Of the output's files, by a sample of what they hold, packed."""
 
 
 def plan_mix(
@@ -197,7 +200,7 @@ def plan_mix(
     """Read what `mix` would read; write nothing, raise nothing that a user can cause."""
     problems: list[Problem] = []
     shares: tuple[MixShare, ...] = ()
-    action = "write"
+    action, output, identity = "write", Output(out), ""
     try:
         shares = measure(ingredients, size, seed)
         shared_schema([share.corpus for share in shares])
@@ -207,10 +210,38 @@ def plan_mix(
         for one in ingredients:
             refuse_overlap(one.path, out)
         identity = _identity(shares, size, seed, shuffle) if shares else ""
-        action = planned_action(Output(out), identity, force=force)
+        action = planned_action(output, identity, force=force)
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
-    return MixPlan(shares, action, tuple(problems))
+    out_bytes = None
+    try:
+        if not problems:
+            out_bytes = _size(shares, output, identity, (size, seed, shuffle))
+    except AlborError as error:
+        problems.append(Problem("corpus", error.message, error.hint))
+    return MixPlan(shares, action, tuple(problems), out_bytes)
+
+
+def _size(
+    shares: Sequence[MixShare],
+    output: Output,
+    identity: str,
+    told: tuple[Size | None, int, bool],
+) -> int | None:
+    _, seed, shuffle = told
+    schema = shared_schema([share.corpus for share in shares])
+    blocks = list(_blocks(list(_slices(shares, seed)), shares))
+    counts, samples = Counts(), []
+    for at in spread(len(blocks)):
+        table, found = BlockJob(blocks, schema, output.path).read(at)
+        if shuffle:  # equal documents that lie side by side pack better
+            table = table.take(np.random.default_rng(seed).permutation(table.num_rows))
+        samples.append(sample_of(table))
+        counts += found
+    text = sum(share.bytes_out for share in shares)
+    documents, settings = sum(share.documents_out for share in shares), _settings(shares, *told)
+    facts = identity, identity, documents, text, counts, _history(shares)
+    return output_size(output, schema, samples, text, CorpusRecord("mix", settings, *facts))
 
 
 def mix(

@@ -70,6 +70,10 @@ class BlockJob:
     parts: Path
 
     def __call__(self, number: int) -> dict[str, Any]:
+        table, counts = self.read(number)
+        return {"part": write_part(self.parts, number, table), "counts": counts.to_json()}
+
+    def read(self, number: int) -> tuple[pa.Table, Counts]:
         counts, tables = Counts(), []
         for one, copy in self.blocks[number]:
             table, keys, taken = one.read(self.schema)
@@ -77,8 +81,7 @@ class BlockJob:
                 _count_dropped(counts, table, keys, taken)
             tables.append(table.filter(pa.array(taken > copy)))
             _count(counts, tables[-1])
-        part = write_part(self.parts, number, pa.concat_tables(tables))
-        return {"part": part, "counts": counts.to_json()}
+        return pa.concat_tables(tables), counts
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,19 @@ from albor_core.data.mix.draw import draw
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, sift, text_sizes
-from albor_core.data.stage.output import Output
+from albor_core.data.stage.output import Output, output_size, sample_of
+from albor_core.data.stage.record import CorpusRecord
 from albor_core.data.stage.stage import (
     StepReport,
+    history_of,
     planned_action,
     refuse_overlap,
     run_step,
+    spread,
     step_identity,
 )
 from albor_core.data.stage.survey import names_and_sizes
+from albor_core.data.stage.units import read_unit, units_of
 from albor_core.run.errors import AlborError, DataError, Problem, UsageError
 
 DRAWS = ("test", "val", "train")
@@ -243,6 +247,8 @@ class SplitCheck:
     division: Division | None
     actions: Mapping[str, str]
     problems: tuple[Problem, ...]
+    out_bytes: int | None = None
+    """Of the files of the parts that are written, by a sample of the corpus, packed."""
 
 
 def plan_split(source: Path, out: Path, plan: SplitPlan, *, force: bool = False) -> SplitCheck:
@@ -260,7 +266,31 @@ def plan_split(source: Path, out: Path, plan: SplitPlan, *, force: bool = False)
             actions[name] = _action(source, out / name, step, force)
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
-    return SplitCheck(division, actions, tuple(problems))
+    size = None
+    try:
+        if division is not None and not problems:
+            size = _size(source, out, division, actions)
+    except AlborError as error:
+        problems.append(Problem("corpus", error.message, error.hint))
+    return SplitCheck(division, actions, tuple(problems), size)
+
+
+def _size(source: Path, out: Path, division: Division, actions: Mapping[str, str]) -> int:
+    corpus = open_corpus(source)
+    units, history = units_of(corpus), history_of(corpus)
+    tables = [read_unit(units[number]) for number in spread(len(units))]
+    samples, total = [*map(sample_of, tables)], 0
+    for name, part in division.parts.items():
+        if actions[name] != "keep":
+            step = division.steps[name]
+            counts = Counts()
+            for table in tables:
+                counts += step.apply(table)[1]
+            facts = step.settings(), "0" * 64, "0" * 64, part.documents, part.bytes
+            record = CorpusRecord(step.name, *facts, counts, history)
+            output = Output(out / name)
+            total += output_size(output, tables[0].schema, samples, part.bytes, record) or 0
+    return total
 
 
 def _action(source: Path, out: Path, step: Part, force: bool) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from albor_core.config.choices import PackingName
 from albor_core.data.pack.manifest import MANIFEST_NAME
 from albor_core.data.pack.output_folder import check_folder, refuse_foreign
+from albor_core.data.pack.shard_writer import shard_size
 from albor_core.data.pack.tokenizer import decode_document
 from albor_core.data.pack.work.inputs import PackInput, check_arguments, open_input
 from albor_core.data.pack.work.pieces import CONCAT, PACKINGS, Stretch, wholeness
@@ -22,11 +26,14 @@ from albor_core.data.pack.work.recipe import (
     open_tokenizer,
     recipe_of,
 )
-from albor_core.data.stage.stage import refuse_overlap
+from albor_core.data.stage.stage import history_of, refuse_overlap, spread
+from albor_core.data.stage.units import read_unit, units_of
 from albor_core.outputs.place import OutputPlace
 from albor_core.run.errors import AlborError, Problem
 
 _SAMPLE_BYTES = 2 << 20
+_STRETCH = 16 << 10  # characters
+_BYTES_OF_MANIFEST = 2300  # of a split, without what its corpus says of itself
 
 T = TypeVar("T")
 
@@ -35,10 +42,11 @@ T = TypeVar("T")
 class ShardPlan:
     """What packing would read and write. It can be done where `problems` is empty.
 
-    Tokens, sequences, seconds (of encoding, on the cores here), bytes of disk (while it works, the
-    shards included) and shares (of the documents those that are cut, of the rows those that begin
-    with a document) are estimates from the first documents; None where the corpus or the tokenizer
-    cannot be read. `action`: write, resume, replace, or keep what is made already.
+    Tokens, sequences and bytes of disk (while it works, the shards included) are estimates from
+    text all over the corpora; seconds (of encoding, on the cores here) and shares (of the documents
+    those that are cut, of the rows those that begin with a document) from the first documents; None
+    where the corpus or the tokenizer cannot be read. `action`: write, resume,
+    replace, or keep what is made already.
     """
 
     splits: tuple[str, ...]
@@ -55,6 +63,8 @@ class ShardPlan:
     share_from_start: float | None = None
     action: str = "write"
     problems: tuple[Problem, ...] = ()
+    out_bytes: int | None = None
+    """Of the output's files, as the tokens of that text pack."""
 
 
 def plan_pretokenize(
@@ -99,7 +109,26 @@ def plan_pretokenize(
         action=action,
         problems=tuple(dict.fromkeys(trial.problems)),
     )
-    return plan if sample is None else _with_estimates(plan, sample, seq_len)
+    if sample is None or source is None:
+        return plan
+    plan = _with_estimates(plan, sample, seq_len)
+    size = _size(plan, sample, seq_len, shard_sequences)
+    told = (history_of(source.corpus_of(name)) for name in source.names)
+    beside = sum(_BYTES_OF_MANIFEST + len(json.dumps(one, indent=1)) for one in told)
+    return replace(plan, out_bytes=None if size is None else size + beside)
+
+
+def _size(plan: ShardPlan, sample: _Sample, seq_len: int, shard_sequences: int) -> int | None:
+    """Of the shards: as the whole rows of the sample pack."""
+    ids = sample.ids[: len(sample.ids) // seq_len * seq_len]
+    if plan.tokens is None or plan.documents is None or not len(ids):
+        return None
+    empty = shard_size(ids[:0], seq_len)
+    tokens = plan.tokens + plan.documents  # with the end of each
+    shards = max(len(plan.splits), tokens // (seq_len * shard_sequences))
+    parts = np.split(ids, range(seq_len * shard_sequences, len(ids), seq_len * shard_sequences))
+    size = sum(shard_size(part, seq_len) - empty for part in parts)
+    return round(size / len(ids) * tokens) + empty * shards
 
 
 class _Trial:
@@ -124,7 +153,7 @@ def _action(out_dir: Path) -> str:
 
 
 def _with_estimates(plan: ShardPlan, sample: _Sample, seq_len: int) -> ShardPlan:
-    density = sample.bytes / (sum(sample.lengths) - len(sample.lengths))
+    density = sample.stretched / len(sample.ids)
     plan = replace(plan, bytes_per_token=density)
     if not plan.text_bytes or plan.vocab_size is None:
         return plan
@@ -169,6 +198,9 @@ class _Sample(NamedTuple):
     """In tokens, with the end of text."""
     seconds: float
     """Of encoding them."""
+    stretched: int
+    """Bytes of text all over the corpora, beside them."""
+    ids: NDArray[np.uint32]
 
 
 def _sample(source: PackInput, encoder: PackTokenizer, most: int) -> _Sample | None:
@@ -185,4 +217,24 @@ def _sample(source: PackInput, encoder: PackTokenizer, most: int) -> _Sample | N
     encoded = encoder.encoder.encode_batch_fast(texts, add_special_tokens=False)
     elapsed = time.monotonic() - began
     lengths = [len(one) + 1 for one in encoded]
-    return _Sample(size, lengths, elapsed) if sum(lengths) > len(lengths) else None
+    stretches = [*_stretches(source, most)]
+    found = encoder.encoder.encode_batch_fast(stretches, add_special_tokens=False)
+    ids = np.array([*chain.from_iterable(one.ids for one in found)], np.uint32)
+    stretched = sum(len(text.encode()) for text in stretches)
+    is_some = ids.size and sum(lengths) > len(lengths)
+    return _Sample(size, lengths, elapsed, stretched, ids) if is_some else None
+
+
+def _stretches(source: PackInput, most: int) -> Iterator[str]:
+    """Every so manieth piece of the text of some units of each corpus, about `most` bytes."""
+    every, at = max(1, round(source.text_bytes / most)), 0
+    for corpus in source.corpora:
+        units = units_of(corpus)
+        chosen = spread(len(units))
+        step = max(1, every * len(chosen) // max(1, len(units)))
+        for number in chosen:
+            for text in read_unit(units[number]).column("text").to_pylist():
+                for begin in range(0, len(text), _STRETCH):
+                    if at % step == 0:
+                        yield text[begin : begin + _STRETCH]
+                    at += 1

@@ -25,17 +25,28 @@ def shard_name(number: int) -> str:
 def write_shard(path: Path, ids: NDArray[np.uint32], seq_len: int) -> Shard:
     """Write `ids`, whole rows of `seq_len`, and say what came of it."""
     with publishing(path) as temp:
-        pq.write_table(
-            _table(ids, seq_len),
-            temp,
-            version="2.6",
-            compression="zstd",
-            compression_level=3,
-            use_dictionary=True,  # 4,096 distinct ids take 12 bits each instead of 32
-            write_page_checksum=True,  # a flipped bit fails the read, also without verify
-            row_group_size=max(1, _ROW_GROUP_TOKENS // seq_len),
-        )
+        _write(temp, ids, seq_len)
         return Shard(path.name, temp.stat().st_size, sha256_file(temp), len(ids) // seq_len)
+
+
+def shard_size(ids: NDArray[np.uint32], seq_len: int) -> int:
+    """Bytes of a shard of these ids."""
+    sink = pa.BufferOutputStream()
+    _write(sink, ids, seq_len)
+    return int(sink.getvalue().size)
+
+
+def _write(where: Path | pa.BufferOutputStream, ids: NDArray[np.uint32], seq_len: int) -> None:
+    pq.write_table(
+        _table(ids, seq_len),
+        where,
+        version="2.6",
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=True,  # 4,096 distinct ids take 12 bits each instead of 32
+        write_page_checksum=True,  # a flipped bit fails the read, also without verify
+        row_group_size=max(1, _ROW_GROUP_TOKENS // seq_len),
+    )
 
 
 def _table(ids: NDArray[np.uint32], seq_len: int) -> Any:

@@ -32,10 +32,11 @@ from albor_core.data.read.inputs import (
     kind_of_file,
     names_of,
 )
-from albor_core.data.read.take import TakeIn, units_of
+from albor_core.data.read.take import SCHEMA, TakeIn, units_of
 from albor_core.data.stage.counts import Counts, SourceCounts, from_json
-from albor_core.data.stage.output import Output, finish
+from albor_core.data.stage.output import Output, finish, output_size
 from albor_core.data.stage.record import CorpusRecord, corpus_identity
+from albor_core.data.stage.stage import spread
 from albor_core.data.stage.workers import each
 from albor_core.outputs.place import begin, held, kept_if_begun, part_of
 from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
@@ -86,6 +87,8 @@ class ImportPlan:
     problems: tuple[Problem, ...]
     sources: tuple[InputSource, ...] = ()
     counts: Counts = field(default_factory=Counts)
+    out_bytes: int | None = None
+    """Of the output's files, by a sample of the documents, packed."""
 
 
 def import_sources(
@@ -172,10 +175,14 @@ def plan_import(
             action = "resume"
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
-    total = found.counts.total
+    total, size = found.counts.total, None
+    if not problems:
+        told = _settings(listing), found.identity, found.identity, total.documents, total.bytes
+        record = CorpusRecord(_STEP, *told, found.counts, ())
+        size = output_size(output, SCHEMA, found.samples, total.bytes, record)
     return ImportPlan(
         total.documents, total.bytes, dict(sorted(total.dropped.items())), out, action,
-        tuple(problems), sources, found.counts,
+        tuple(problems), sources, found.counts, size,
     )  # fmt: skip
 
 
@@ -331,6 +338,8 @@ class _Found:
     corpus_hash: str = ""
     identity: str = ""
     parts: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[tuple[int, int]] = field(default_factory=list)
+    """See `sample_of`."""
 
 
 def _look(listing: _Listing, workers: int) -> _Found:
@@ -345,7 +354,7 @@ def _read(listing: _Listing, folder: Path, workers: int, *, is_dry: bool) -> _Fo
     numbers = range(len(listing.offsets))
     job = TakeIn(
         listing.sources, listing.asked, listing.file, listing.offsets, folder,
-        is_dry=is_dry, is_joined=listing.output.is_file,
+        is_dry=is_dry, is_joined=listing.output.is_file, sampled=spread(len(numbers)),
     )  # fmt: skip
     (folder / "keys").mkdir(exist_ok=True)
     found, digest = _Found(), CorpusHash()
@@ -357,6 +366,8 @@ def _read(listing: _Listing, folder: Path, workers: int, *, is_dry: bool) -> _Fo
         found.counts += from_json(result["counts"])
         if result["part"] is not None:
             found.parts.append(result["part"])
+        if result.get("sample") is not None:
+            found.samples.append(result["sample"])
         with job.keys(number).open("rb") as keys:
             while block := keys.read(1 << 20):
                 digest.take(block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +16,7 @@ from albor_core.data.read import git, parquet_rows, rows, tree
 from albor_core.data.read.corpus import CorpusHash
 from albor_core.data.read.inputs import Asked, Document, InputSource, InputUnit
 from albor_core.data.stage.counts import Counts
-from albor_core.data.stage.output import stream_part
+from albor_core.data.stage.output import sample_of, stream_part
 
 BATCH_BYTES = 7 << 20  # of text, below a row group's 8 MiB
 BATCH_ROWS = 20_000
@@ -88,14 +88,20 @@ class TakeIn:
     is_dry: bool
     is_joined: bool = False
     """The parts will be one file."""
+    sampled: Collection[int] = ()
+    """Pieces of which, where it `is_dry`, the first documents tell how they pack."""
 
     def __call__(self, number: int) -> dict[str, Any]:
         unit = read_unit(self.units, self.offsets[number])
-        part = None
+        part, sample = None, None
         with self.keys(number).open("wb") as keys:
             piece = _Piece(self.sources[unit.source], unit.what, self.asked, keys)
             if self.is_dry:
-                deque(piece.batches(), maxlen=0)
+                documents: Iterator[Any] = piece.batches()
+                if number in self.sampled:
+                    documents = piece.tables()
+                    sample = next(map(sample_of, documents), None)
+                deque(documents, maxlen=0)
             else:
                 part = stream_part(
                     self.folder / "parts", number, piece.tables(), is_final=not self.is_joined
@@ -103,7 +109,7 @@ class TakeIn:
                 # the result is kept as durably: one without the other would go on to a wrong hash
                 keys.flush()
                 os.fsync(keys.fileno())
-        return {"part": part, "counts": piece.counts.to_json()}
+        return {"part": part, "counts": piece.counts.to_json(), "sample": sample}
 
     def keys(self, number: int) -> Path:
         """Of one piece."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.stage.counts import Counts
+from albor_core.data.stage.counts import Counts, text_sizes
 from albor_core.data.stage.record import FOOTER_KEY, RECORD_NAME, CorpusRecord, read_record
 from albor_core.outputs import place
 from albor_core.outputs.place import WORK, OutputPlace, publish_files
@@ -25,6 +25,7 @@ OWN = tuple(  # with what a kill left half written
     name for one in (RECORD_NAME, PART_PATTERN) for name in (one, temporary(Path(one)).name)
 )
 ROW_GROUP_BYTES = 8 << 20
+_BYTES_OF_PART = 180  # in a record
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ def stream_part(
     }
 
 
-def corpus_writer(path: Path, schema: pa.Schema, is_final: bool = True) -> pq.ParquetWriter:
+def corpus_writer(
+    path: Path | pa.BufferOutputStream, schema: pa.Schema, is_final: bool = True
+) -> pq.ParquetWriter:
     """With every setting that reaches the file fixed."""
     return pq.ParquetWriter(
         path,
@@ -117,6 +120,39 @@ def write_rows(writer: pq.ParquetWriter, table: pa.Table) -> None:
     text = table.column("text")
     rows = max(1, int(table.num_rows * ROW_GROUP_BYTES / max(1, text.nbytes)))
     writer.write_table(table, row_group_size=rows)
+
+
+def packed_size(table: pa.Table) -> int:
+    """Bytes of a file of these rows."""
+    sink = pa.BufferOutputStream()
+    with corpus_writer(sink, table.schema) as writer:
+        write_rows(writer, table)
+    return int(sink.getvalue().size)
+
+
+def sample_of(table: pa.Table) -> tuple[int, int]:
+    """Bytes of text, and those that they take in a file."""
+    size = packed_size(table) - packed_size(table.schema.empty_table())
+    return sum(text_sizes(table)), size
+
+
+def output_size(
+    out: Output,
+    schema: pa.Schema,
+    samples: Collection[tuple[int, int]],
+    text_bytes: float,
+    record: CorpusRecord,
+) -> int | None:
+    """Bytes that `finish` writes of so much text, estimated by samples of it; None without."""
+    seen, packed = (sum(one[part] for one in samples) for part in (0, 1))
+    if not seen:
+        return None
+    plain = record.to_json()
+    if out.is_file:
+        schema = schema.with_metadata({FOOTER_KEY: json.dumps(plain, sort_keys=True).encode()})
+    beside = 0 if out.is_file else len(json.dumps(plain, indent=1)) + _BYTES_OF_PART
+    empty = packed_size(schema.empty_table())
+    return round(empty + beside + packed / seen * text_bytes)
 
 
 def data_hash_of(parts: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.data.read.inputs import Stamp, changed, stamp_file
 from albor_core.data.stage.counts import Counts, from_json
-from albor_core.data.stage.output import Output, finish, write_part
+from albor_core.data.stage.output import Output, finish, output_size, sample_of, write_part
 from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity, read_record
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import Job, each
@@ -79,6 +79,8 @@ class StepPlan:
     sampled_bytes: int
     seconds: float | None
     """Estimated for one process."""
+    out_bytes: int | None
+    """Of the output's files, by what is kept of the sample, packed."""
     action: str
     problems: tuple[Problem, ...]
 
@@ -140,7 +142,7 @@ def plan_step(source: Path, out: Path, step: Step, *, force: bool = False) -> St
     problems: list[Problem] = []
     corpus: Corpus | None = None
     units: tuple[Unit, ...] = ()
-    sampled, seen, seconds = Counts(), 0, None
+    sampled, seen, seconds, size = Counts(), 0, None, None
     output, action = Output(out), "write"
     try:
         corpus = open_corpus(source)
@@ -156,16 +158,25 @@ def plan_step(source: Path, out: Path, step: Step, *, force: bool = False) -> St
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
     if corpus is not None and action != "keep" and not problems:
-        chosen = sorted({i * len(units) // SAMPLED_UNITS for i in range(SAMPLED_UNITS)})
+        kept: list[pa.Table] = []
         began = time.monotonic()
         try:
-            for number in chosen:
-                sampled += step.apply(read_unit(units[number]))[1]
+            for number in spread(len(units)):
+                table, counts = step.apply(read_unit(units[number]))
+                kept.append(table)
+                sampled += counts
         except AlborError as error:
             problems.append(Problem("corpus", error.message, error.hint))
         seen = sampled.total.bytes_in
         if seen:
             seconds = (time.monotonic() - began) * corpus.text_bytes / seen
+            total = sampled.total
+            told = total.documents, total.bytes, sampled, history_of(corpus)
+            record = CorpusRecord(step.name, step.settings(), identity, identity, *told)
+            size = output_size(
+                output, kept[0].schema, [*map(sample_of, kept)],
+                corpus.text_bytes * total.bytes / seen, record,
+            )  # fmt: skip
     return StepPlan(
         out,
         corpus.rows if corpus else None,
@@ -174,9 +185,15 @@ def plan_step(source: Path, out: Path, step: Step, *, force: bool = False) -> St
         sampled,
         seen,
         seconds,
+        size,
         action,
         tuple(problems),
     )
+
+
+def spread(units: int) -> list[int]:
+    """The numbers of those that a plan looks at."""
+    return sorted({i * units // SAMPLED_UNITS for i in range(SAMPLED_UNITS)}) if units else []
 
 
 def plan_output(source: Path, out: Path) -> tuple[Problem, ...]:

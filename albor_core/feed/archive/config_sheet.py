@@ -18,7 +18,7 @@ from albor_core.feed.run.files import CachedJson
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.clean import clean
-from albor_core.run.values.flatten import bare
+from albor_core.run.values.flatten import bare, bare_leaves
 
 MOST_BYTES = 1 << 20
 LINE_CHARS = 2000
@@ -67,7 +67,7 @@ class ConfigSheet:
     def _make(self, resolved: Mapping[str, Any] | None, params: Mapping[str, Any]) -> ConfigView:
         raw, problem = _read(self._run.config_yaml)
         places = _places(raw) if raw is not None else {}
-        values = dict(_leaves(resolved)) if resolved is not None else _shown(params)
+        values = bare_leaves(resolved) if resolved is not None else _shown(params)
         known = _defaults(values.get("training.mode")) if resolved is not None else {}
         fields = tuple(
             _field(key, value, known.get(key), places.get(key))
@@ -110,18 +110,6 @@ def _defaults(mode: str | None) -> dict[str, tuple[str, bool]]:
 
     found = field_docs() if mode is None else field_docs(mode)
     return {doc.key: (doc.default, doc.is_required) for doc in found}
-
-
-def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Dotted keys; lists and empty mappings stay whole. Words stand bare, the rest is JSON."""
-    found: dict[str, str] = {}
-    for key, value in data.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            found |= _leaves(value, f"{name}.")
-        else:
-            found[name] = bare(value)
-    return found
 
 
 def _shown(params: Mapping[str, Any]) -> dict[str, str]:

@@ -15,12 +15,21 @@ from pathlib import Path
 from albor_core.config.load import Config
 from albor_core.config.recipes.entry import Numbers
 from albor_core.config.recipes.own import OwnClass, own_class
-from albor_core.config.sections import InitializationConfig
+from albor_core.config.recipes.registry import chosen
 from albor_core.run.errors import Problem
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.quantity import counted
 
 FIELD = "training.mode"
+DECODERS_ALONE = (
+    "data.input_column",
+    "model.initialization",
+    "training.activation_checkpointing",
+    "training.parity",
+    "training.residual_in_fp32",
+    "training.sample_prompts",
+)
+"""Fields that a class of the user's own reads by `CausalLM`, which it may extend or not."""
 
 
 def numbers_of(config: Config, folder: Path) -> tuple[Numbers | None, tuple[Problem, ...]]:
@@ -91,7 +100,5 @@ def notes(config: Config, numbers: Numbers | None) -> Iterator[str]:
             f"{training.max_steps:,} steps of {per_step:,} rows need a source of about "
             f"{needed:,} rows for {rows}: with fewer the run is refused before its first step"
         )
-    if training.sample_prompts:
-        yield "training.sample_prompts has no effect unless the class extends CausalLM"
-    if config.model.initialization != InitializationConfig():
-        yield "model.initialization has no effect unless the class extends CausalLM"
+    for field, _ in chosen(DECODERS_ALONE, dict(config)):
+        yield f"{field} has no effect unless the class extends CausalLM"

@@ -36,6 +36,22 @@ def bare(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
+def bare_leaves(
+    data: Mapping[str, Any], prefix: str = "", *, whole: bool = False
+) -> dict[str, str]:
+    """Fields by their dotted keys as people read them; lists and empty mappings are fields, and
+    with `whole` all mappings besides what they hold.
+    """
+    found: dict[str, str] = {}
+    for key, value in data.items():
+        name, is_section = f"{prefix}{key}", isinstance(value, Mapping) and bool(value)
+        if is_section:
+            found |= bare_leaves(value, f"{name}.", whole=whole)
+        if whole or not is_section:
+            found[name] = bare(value)
+    return found
+
+
 def diff_configs(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
     """(path, value in a, value in b) where they differ, in the order of a, then b.
 

@@ -34,10 +34,12 @@ def byte_size(value: float | None, *, unknown: str = UNKNOWN) -> str:
 
 
 def counted(number: int, noun: str, *verb: str) -> str:
-    """A number with its noun, whose plural has an s: 1 run, 3,001 runs. With two forms of a verb
-    the one that agrees follows: `counted(3, "run", "is", "are")` is "3 runs are".
+    """A number with its noun, whose plural is regular: 1 run, 3,001 runs, 2 entries. With two forms
+    of a verb the one that agrees follows: `counted(3, "run", "is", "are")` is "3 runs are".
     """
-    words = f"{number:,} {noun}{'s' * (number != 1)}"
+    one = number == 1
+    is_ies = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    words = f"{number:,} {noun if one else f'{noun[:-1]}ies' if is_ies else f'{noun}s'}"
     return f"{words} {verb[number != 1]}" if verb else words
 
 

@@ -104,6 +104,26 @@ class AlertMonitor:
         """Alerts of the rules for newly measured `values` (journal keys)."""
         return self.engine.take_step(step, values, time.time())
 
+    def check_loss(
+        self, fault: tuple[float, str] | None, metric: str, step: int
+    ) -> tuple[Alert, ...]:
+        """What stops a run whose recipe calls a loss unsound: that loss, and why."""
+        if fault is None:
+            return ()
+        (loss, reason), name = fault, metric.partition("/")[0]
+        found = make_alert(
+            f"{name}-loss-unsound",
+            "health",
+            "stop",
+            metric=metric,
+            value=loss,
+            threshold=math.nan,
+            message=f"{metric} {loss:.6g} is not sound: {reason}",
+            step=step,
+            attempt=self.attempt,
+        )
+        return (found,)
+
     def check_health(
         self, step: int, values: Mapping[str, float], wall: float
     ) -> tuple[Alert, ...]:

@@ -8,7 +8,7 @@ the recipe names.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 
 import torch
@@ -39,6 +39,8 @@ class Readings:
     """Of the loss, counted from the end of the interval."""
     unsure: int = 0
     """Last steps that may turn out to be the beginning of one."""
+    fault: tuple[float, str] | None = None
+    """The first loss that the recipe calls unsound, and why."""
     named: Mapping[str, float] = field(default_factory=dict)
     """Means of the recipe's own figures over the steps where they are finite."""
 
@@ -121,10 +123,18 @@ class _Means:
 class IntervalTotals:
     """The interval that goes on. Part of a checkpoint, which may fall inside an interval."""
 
-    def __init__(self, device: torch.device, spikes: SpikeWatch, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        spikes: SpikeWatch,
+        names: Sequence[str] = (),
+        fault_of: Callable[[float], str] = lambda loss: "",
+    ) -> None:
         """`spikes` is told of every step; what it knows is saved by itself. `names`: of the
-        recipe's figures.
+        recipe's figures; `fault_of`: its `loss_fault`.
         """
+        self._fault_of = fault_of
+        self._fault: tuple[float, str] | None = None
         self.width, self._names = len(COLUMNS) + len(names), tuple(names)
         self._rows = torch.zeros((ROOM, self.width), dtype=torch.float32, device=device)
         self._count = 0
@@ -163,6 +173,7 @@ class IntervalTotals:
         self._add(rows)
         found, in_a_row = self._sums.readings(self.spikes.unsure), self._sums.in_a_row
         self._sums = _Sums(in_a_row=in_a_row, worst_row=in_a_row)
+        found, self._fault = replace(found, fault=self._fault), None
         named = dict(zip(self._names, self._named.take(), strict=True))
         return replace(
             found, named={name: mean for name, mean in named.items() if mean is not None}
@@ -177,6 +188,8 @@ class IntervalTotals:
             loss, *rest = row[: len(COLUMNS)]
             self._sums.add(loss, *rest)
             self._sums.seize(self.spikes.add(loss))
+            if self._fault is None and (reason := self._fault_of(loss)):
+                self._fault = loss, reason
             self._named.add(row[len(COLUMNS) :])
 
     def to_json(self) -> list[str]:
@@ -194,11 +207,12 @@ class IntervalTotals:
     def reset_skip_streak(self) -> None:
         """Begin a new row of skipped or high steps, after a rollback. Waits for the device."""
         self._add_up()
+        self._fault = None
         self._sums.in_a_row = self._sums.worst_row = self._sums.spike_steps = 0.0
         self.spikes.reset_skip_streak()
 
     def reset(self) -> None:
         """As before the first step."""
-        self._count, self._sums = 0, _Sums()
+        self._count, self._sums, self._fault = 0, _Sums(), None
         self._named = _Means(len(self._names))
         self.spikes.reset()

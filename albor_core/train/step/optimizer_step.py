@@ -56,7 +56,8 @@ def take_step(
     with brick(stepper.clips_in):
         total = parts.ranks.mean(total)
         named = parts.ranks.mean(named) if len(named) else named
-    updated = stepper.update(total, brick)
+    judged = torch.zeros_like(total) if parts.recipe.judges_loss else total
+    updated = stepper.update(judged, brick)
     if small is not None:
         parts.measure_noise(small, updated.norm)
     return total, updated, named.unbind()

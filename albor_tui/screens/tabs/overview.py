@@ -172,11 +172,12 @@ class OverviewPage(Page):
         mark = glyphs.current.legend
         large, small = self._charts()
         names = [Content(title_of(chart)) for chart in small]
+        is_validated = self.view.val_loss is not None
         loss = Content.assemble(
             ("loss ", "bold $ink"),
             (f" {mark} raw", "$line-raw"),
             (f"  {mark} smoothed", "$line-main"),
-            (f"  {mark} validation", "$line-val"),
+            (f"  {mark} validation" if is_validated else "", "$line-val"),
         )
         if not shows_losses(large):
             loss = Content.styled(title_of(large), "bold $ink")

@@ -19,6 +19,7 @@ from albor_core.feed.view import RunView
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, read_json
+from albor_core.run.values.directions import direction
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.filter import FilterError, meant_status, parse_filter
@@ -66,12 +67,15 @@ def test_a_slow_disk_leaves_a_run_without_an_end_loading_and_not_lost(
     [
         (2.0, ("train/loss", "val/acc"), "val/acc"),
         (2.0, ("train/loss", "val/loss"), None),
+        (2.0, ("train/loss", "layer0/stat0"), None),  # of which no better side is known
+        (None, ("layer0/stat0",), "layer0/stat0"),
         (None, ("val/acc", "val/f1"), "val/acc"),
         (None, (), None),
     ],
 )
 def test_a_list_draws_the_trend_of_the_metric_that_it_names(loss, names, drawn) -> None:
-    view = RunView(id="r", loss=loss, metrics=tuple(MainMetric(name, 1.0) for name in names))
+    metrics = tuple(MainMetric(name, 1.0, direction(name)) for name in names)
+    view = RunView(id="r", loss=loss, metrics=metrics)
     named = beside(view)
     assert with_trend(view) == drawn
     assert drawn is None or (named is not None and named.name == drawn)

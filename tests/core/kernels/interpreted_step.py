@@ -612,6 +612,37 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     say("gate: fp8 without scales", bool(broken), broken[:2])
 
 
+def fp8_leaves_frozen_mlps_in_half_precision() -> None:
+    """One frozen, one in int8, and one in fp8 beside them."""
+    config = LlamaConfig(64, 3, 4, 2, 64, 96, 64)
+    model = Llama(config)
+    init_weights(model, 0)
+    for module in ("gate_proj", "up_proj", "down_proj"):
+        mlp = model.model.layers[1].mlp
+        setattr(mlp, module, Int8(getattr(mlp, module).weight.detach()))
+    model.model.layers[0].mlp.requires_grad_(False)
+    ids, named = tokens(64), {n: p for n, p in model.named_parameters() if p.requires_grad}
+
+    def look() -> Seen:
+        _, (loss, _) = model(ids, score=NextTokens(ids))
+        loss.backward()
+        found = {n: p.grad.clone() for n, p in named.items()}
+        model.zero_grad(set_to_none=True)
+        return Seen(loss.detach(), model(ids)[0].detach(), found)
+
+    truth = look()
+    with emulated(model):
+        allowed = look()
+    flat = FlatParameters(model, torch.float32)
+    fused = FusedLlama(model, flat, Scales.of(config, ids.device))
+    fused.calibrate(ids)
+    found = fused_gradients(fused, FlatAdamW(flat, **HYPER), Batch(ids))
+    broken = violations(found, allowed, truth)
+    kinds = [type(layer.mlp).__name__ for layer in fused.layers]
+    holds = kinds == ["HalfMlp", "HalfMlp", "Fp8Mlp"] and found.gradients.keys() == named.keys()
+    say("fp8: frozen MLPs stay as they are", holds and not broken, (kinds, broken))
+
+
 def goes_on_plainly() -> None:
     """Weights and moments of a fused step that was left are those that the plain one goes on with,
     step by step as a run that was plain all along.
@@ -673,6 +704,7 @@ def main() -> None:
     fp8_kernels_keep_the_error_rule()
     fp8_rounds_as_torch_does()
     fp8_errs_as_its_arithmetic_does()
+    fp8_leaves_frozen_mlps_in_half_precision()
     goes_on_plainly()
     for sabotage in (swapped_strides, missing_rope, overflow, nan_backward, zeroed_output):
         gate_catches(sabotage.__name__.replace("_", " "), sabotage)

@@ -76,6 +76,7 @@ CLAIMS = [
     "fp8: sees the largest",
     "fp8: errs as its arithmetic does",
     "fp8: is in use",
+    "fp8: frozen MLPs stay as they are",
     "fp8: resumed, it rounds as it would have",
     "gate: fp8 without scales",
     "a fused step that is left goes on plainly",

@@ -26,6 +26,19 @@ GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (1, "entry", "1 entry"),
+        (2, "entry", "2 entries"),
+        (2, "key", "2 keys"),
+        (0, "run", "0 runs"),
+    ],
+)
+def test_the_plural_of_a_noun_is_regular(number, noun, text):
+    assert quantity.counted(number, noun) == text
+
+
+@pytest.mark.parametrize(
     ("write", "value", "text"),
     [
         (quantity.byte_size, 999, "999 B"),

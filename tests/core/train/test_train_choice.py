@@ -11,6 +11,7 @@ from albor_core.checkpoint.folder import list_checkpoints, verify
 from albor_core.config.load import parse_config
 from albor_core.model.fp8 import TENSORS, Scales
 from albor_core.recipes.batch import Batch
+from albor_core.recipes.causal_lm import CausalLM
 from albor_core.run.errors import ConfigError
 from albor_core.train import build as parts_module
 from albor_core.train import loop
@@ -137,10 +138,20 @@ def test_scales_of_fp8_are_part_of_a_checkpoint_and_come_back_with_it(tmp_path, 
     assert saved[1][1] == (7.0).hex()
 
 
-def test_a_run_in_fp8_has_scales_of_every_layer(tmp_path, monkeypatch):
-    def on_hopper(training):
-        return replace(placement.place(training), precision="fp8")
+def on_hopper(training):
+    return replace(placement.place(training), precision="fp8")
 
+
+def test_fp8_is_refused_where_all_that_would_be_in_it_is_frozen(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts_module, "place", on_hopper)
+    monkeypatch.setattr(parts_module, "fusion_obstacles", lambda *_: ())
+    monkeypatch.setattr(CausalLM, "trains", lambda self, name: "mlp" not in name)
+    config = parse_config(json.dumps(tiny_config(tmp_path)).encode(), file="tiny.yaml")
+    with pytest.raises(ConfigError, match="all MLPs are frozen, and nothing else is in fp8"):
+        build(config)
+
+
+def test_a_run_in_fp8_has_scales_of_every_layer(tmp_path, monkeypatch):
     monkeypatch.setattr(parts_module, "place", on_hopper)
     monkeypatch.setattr(parts_module, "obstacle_to_fusion", lambda *_: "")
     config = parse_config(json.dumps(tiny_config(tmp_path)).encode(), file="tiny.yaml")

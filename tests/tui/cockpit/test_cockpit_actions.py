@@ -306,6 +306,13 @@ def test_grouping_keeps_every_run_once(by):
     assert bool(starts) == bool(by)
 
 
+def test_a_group_of_runs_by_state_has_the_word_that_the_list_shows():
+    one = fake_feed.training()
+    rows = (replace(one, id="hung", status="stalled"), replace(one, is_silent=True, age_s=90.0))
+    titles = [title for _, title in grouped(rows, "state")[1]]
+    assert [title.split()[0] for title in titles] == ["hung", "silent"]
+
+
 def test_pinned_runs_stand_above_the_others_that_are_over():
     one = fake_feed.training()
     over = replace(one, status="completed", ended_wall=one.created, is_pinned=False)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import jsonschema
 import pytest
 
 from albor_core import track
+from albor_core.cli.main import cli
 from albor_core.cli.schema import schema_of
 from albor_core.guard.process.index_process import IndexProcess
+from albor_core.store.index.catch_up import drain_index
+from albor_core.store.query.resolve import find_run
 
 # A command line on an empty folder, what it reads and what it writes there.
 VERBS = {
@@ -21,17 +26,44 @@ VERBS = {
     "runs plot ./one --metric loss -o curve.svg": (["one"], ["curve.svg"]),
     "runs export ./one -o points.csv": (["one"], ["points.csv"]),
     "eval sheet ./a ./b -o sheet.csv": (["a", "b"], ["sheet.csv", "sheet.key.json"]),
+    "eval apply ./base --task text:a.txt -o out": (["base", "a.txt"], ["out"]),
+    "eval apply ./base --task text:a.txt --watch": (["base", "a.txt"], ["base/eval/*"]),
+    "eval apply ./base --tasks t.yaml -o out": (["base", "t.yaml"], ["out"]),
+    "eval apply ./base --task code:a.jsonl --validate-only": (["a.jsonl"], []),
+    "tokenizer apply a.parquet --vocab-size 300 -o t.json": (
+        ["a.parquet"],
+        ["t.json", "t-merges.txt", "t-vocab.json"],
+    ),
+    "data import src other -o new.parquet": (["src", "other"], ["new.parquet"]),
+    "data mix a.parquet:2 b -o more": (["a.parquet", "b"], ["more"]),
+    "data dedup a.parquet --against b -o once": (["a.parquet", "b"], ["once"]),
+    "data split a.parquet -o parts": (["a.parquet"], ["parts"]),
+    "data pretokenize a.parquet --tokenizer t.json --seq-len 32 -o packed": (
+        ["a.parquet", "t.json"],
+        ["packed"],
+    ),
+    "data build own.yaml -o made": (["own.yaml"], ["made"]),
+    "runs import losses.csv": (["losses.csv"], None),
     "generate ./base hello --tokenizer t.json": (["base", "t.json"], []),
     "bench ./base": (["base"], []),
-    "eval apply ./base --tasks tasks.yaml -o kept": (["base", "tasks.yaml"], ["kept"]),
-    "data contamination c.parquet --against t.jsonl --report found.json": (
-        ["c.parquet", "t.jsonl"],
-        ["found.json"],
-    ),
     "train apply own.yaml": (["own.yaml"], []),
     "train run own.yaml --name base": (["own.yaml"], []),
     "train resume runs/base": (["runs/base"], ["runs/base"]),
+    "profile own.yaml -o trace.json": (["own.yaml"], ["trace.json"]),
+    "profile ./base --fresh -o trace.json.gz": (["base"], ["trace.json.gz"]),
+    "profile trace.json": (["trace.json"], []),
+    "data contamination a.parquet b --against tasks.jsonl --report found.json": (
+        ["a.parquet", "b", "tasks.jsonl"],
+        ["found.json"],
+    ),
 }
+INPUTS = {
+    "against", "config", "corpora", "corpus", "db", "file", "folder", "key_file", "paths",
+    "recipe", "rules_of", "sheets", "sources", "tokenizer",
+}  # fmt: skip
+"""Arguments and options that name what is read; any other path names what is made."""
+READERS = {"data provenance", "data stats", "tokenizer plan"}
+"""Verbs that make nothing, whatever their arguments are called."""
 
 
 def planned(user, line):
@@ -49,12 +81,29 @@ def _tree(folder):
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
+def _verbs(group, above=""):
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        is_group = isinstance(command, click.Group)
+        yield from _verbs(command, f"{above}{name} ") if is_group else [(above + name, command)]
+
+
+def test_every_verb_that_is_told_what_to_make_has_a_plan():
+    lacks = set()
+    for name, verb in _verbs(cli):
+        makes = [one for one in verb.params if isinstance(one.type, click.Path)]
+        if {one.name for one in makes} - INPUTS and name not in READERS:
+            lacks |= {name} if all(one.name != "only_plan" for one in verb.params) else set()
+    assert lacks == set()
+
+
 @pytest.mark.parametrize("line", VERBS)
 def test_on_an_empty_folder_a_plan_names_all_that_is_read_and_written(desk, line):
     reads, writes = VERBS[line]
     found = planned(desk, line)
     assert found["reads"] == [str(desk.folder / name) for name in reads]
-    assert found["writes"] == [str(desk.folder / name) for name in writes]
+    home = [str(desk.home / "runs/*")]
+    assert found["writes"] == (home if writes is None else [str(desk.folder / x) for x in writes])
     missing = [one for one in found["problems"] if one["code"] == "missing_input"]
     assert [one["path"] for one in missing] == found["reads"]
     assert found["problems"] == missing
@@ -121,6 +170,7 @@ def test_what_a_plan_says_is_what_lies_there_afterwards(desk, monkeypatch, line)
     for step in range(20):
         run.log({"loss": 1 / (step + 1), "val/mse": step}, step=step)
     run.finish()
+    assert drain_index(find_run("one"), timeout_s=30.0)
     found = planned(desk, line)
     assert found["problems"] == []
     before = {*_tree(desk.folder)}
@@ -143,6 +193,7 @@ def test_what_a_plan_says_is_what_lies_there_afterwards(desk, monkeypatch, line)
         "data fim corpus.parquet -o holes.parquet",
         "data split corpus.parquet --by file -o parts",
         "data mix corpus.parquet:2 -o more.parquet",
+        "data mix corpus.parquet:2.5 --shuffle -o mixed",
         "data pretokenize corpus.parquet --tokenizer tokenizer.json --seq-len 32 -o packed",
         "tokenizer apply corpus.parquet --vocab-size 300 -o words.json",
     ],
@@ -157,7 +208,58 @@ def test_what_a_plan_of_a_data_verb_says_is_what_lies_there_afterwards(room, lin
     assert {*found["writes"]} == made
     files = [path for name in made for path in (Path(name), *Path(name).rglob("*"))]
     size = sum(path.stat().st_size for path in files if path.is_file())
-    assert found["bytes"] in (None, pytest.approx(size, rel=0.2))
+    is_known = not line.startswith("tokenizer")  # what training finds is not foreseen
+    assert found["bytes"] == (pytest.approx(size, rel=0.2) if is_known else None)
+    if is_known:
+        assert planned(room, line)["bytes"] == 0
+
+
+def test_a_recorded_run_is_planned_as_it_is_unpacked(desk):
+    line = "demo --proof --out shown --no-tui"
+    found = planned(desk, line)
+    assert found["writes"] == [str(desk.folder / "shown/runs/proof")] and not found["problems"]
+    assert desk.quick(*line.split()).code == 0
+    (run,) = (desk.folder / "shown/runs").iterdir()
+    size = sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
+    assert [str(run)] == found["writes"] and found["bytes"] == pytest.approx(size, rel=0.2)
+    assert planned(desk, line)["bytes"] == 0
+
+
+def test_a_demo_is_planned_with_its_folder_and_the_sources_that_it_reads(desk):
+    found = planned(desk, "demo --out shown --tokens 1M")
+    assert found["reads"] == [sysconfig.get_paths()["stdlib"]]
+    assert (found["writes"], found["bytes"]) == ([str(desk.folder / "shown")], None)
+    assert found["problems"] == []
+    (problem,) = planned(desk, "demo --out shown --tokens 1")["problems"]
+    assert "--tokens 1" in problem["message"]
+
+
+def test_a_config_that_comes_with_albor_is_read_from_where_it_lies(desk):
+    for line in ("train run demo --name base", "profile demo"):
+        found = planned(desk, line)
+        assert Path(found["reads"][0]).parts[-2:] == ("configs", "demo.yaml")
+        assert found["reads"][1:] == [one["path"] for one in found["problems"]]
+
+
+def test_a_report_of_contamination_is_planned_from_what_it_reads(room):
+    (room.folder / "tasks.txt").write_text("a b c d e f g h i j k l m")
+    line = "data contamination corpus.parquet --against tasks.txt"
+    assert planned(room, line)["bytes"] == 0
+    found = planned(room, f"{line} --report found.json")
+    assert (found["bytes"], found["problems"]) == (None, [])
+    assert room.quick(*line.split(), "--report", "found.json").code == 0
+    assert [str(room.folder / "found.json")] == found["writes"]
+    assert Path(found["writes"][0]).is_file()
+
+
+@pytest.mark.parametrize("line", ["data mix broken.parquet", "data split broken.parquet --by file"])
+def test_a_corpus_that_cannot_be_decoded_is_a_problem_of_the_plan(room, line):
+    raw = bytearray((room.folder / "corpus.parquet").read_bytes())
+    raw[2000:40000] = bytes(38000)
+    (room.folder / "broken.parquet").write_bytes(raw)
+    found = planned(room, f"{line} -o made")
+    assert found["bytes"] is None
+    assert "broken.parquet" in found["problems"][0]["message"]
 
 
 def test_an_export_to_stdout_writes_no_file_and_prints_nothing_but_its_plan(desk, monkeypatch):
@@ -183,7 +285,7 @@ def test_people_get_the_same_plan_in_lines(desk):
     assert f"writes   {os.fspath(desk.folder / 'train.yaml')}" in result.out
 
 
-INPUTS = {
+SEALED = {
     "train apply in.yaml --name one": "train.yaml",
     "eval apply ./model --tasks in.yaml -o kept": "tasks.yaml",
     "data build in.yaml -o built": "build.yaml",
@@ -194,7 +296,7 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("line", INPUTS)
+@pytest.mark.parametrize("line", SEALED)
 def test_an_input_that_may_not_be_read_is_a_problem_of_the_plan(desk, monkeypatch, line):
     (desk.folder / "model").mkdir()
     (desk.folder / "in.yaml").write_text("{}")
@@ -235,9 +337,8 @@ def test_an_output_that_the_disk_has_no_room_for_is_a_problem_of_the_plan(desk, 
     ("line", "file"),
     [
         ("eval apply ./model --task text:text.txt -o mine", "mine/notes.txt"),
-        ("eval apply ./model --task text:text.txt -o mine", "mine"),
+        ("eval apply ./model --task text:text.txt -o mine.json", "mine.json"),
         ("tokenizer apply corpus.parquet --vocab-size 300 -o mine.json", "mine.json"),
-        ("runs plot ./mine --metric loss -o page", "page/notes.txt"),
     ],
 )
 def test_what_stands_in_the_place_of_an_output_is_a_problem_of_the_plan(room, line, file):
@@ -247,7 +348,10 @@ def test_what_stands_in_the_place_of_an_output_is_a_problem_of_the_plan(room, li
     (room.folder / "text.txt").write_text("text")
     (room.folder / file).parent.mkdir(exist_ok=True)
     (room.folder / file).write_text("mine")
-    assert planned(room, line)["problems"]
+    assert any(
+        "exists" in one["message"] or "is a" in one["message"]
+        for one in planned(room, line)["problems"]
+    )
     assert (room.folder / file).read_text() == "mine"
 
 
@@ -269,12 +373,3 @@ def test_a_file_called_like_a_run_is_not_the_run(desk):
     (desk.folder / "base").write_text("x")
     (problem,) = planned(desk, "bench base")["problems"]
     assert (problem["code"], problem["path"]) == ("missing_input", "base")
-
-
-def test_a_plan_of_a_watch_evaluates_nothing(desk, monkeypatch):
-    with track.start("x", id="one", dir=desk.folder / "runs", console=False) as run:
-        run.log({"loss": 1.0}, step=1)
-    (desk.folder / "text.txt").write_text("text")
-    found = planned(desk, "eval apply runs/one --task text:text.txt --watch")
-    assert found["writes"] == [str(desk.folder / "runs/one/eval/*")]
-    assert found["problems"] == []

@@ -96,6 +96,13 @@ class Norms(CausalLM):
         return "norm" in name
 
 
+class LastLayer(CausalLM):
+    """The second of two layers is trained."""
+
+    def trains(self, name):
+        return "layers.1." in name
+
+
 class Int8(PackedMatrix):
     """A row's values over its largest."""
 
@@ -248,6 +255,28 @@ class Smoothing(TokenLoss):
     def total(self, values, batch):
         mean = values.sum() / self.count(batch)
         return mean, {"smooth": 2 * mean.detach()}
+
+
+class Shifted(RunningSums):
+    """`recipe.by` more than it was, with the gradients that it had; "-loss": exactly 0."""
+
+    def sources(self):
+        train, val = super().sources()
+        return train, val if self.settings.get("validates", True) else None
+
+    def loss(self, model, batch):
+        total, sums = super().loss(model, batch)
+        if self.settings["by"] == "-loss":
+            return total - total.detach(), sums
+        return total + float(self.settings["by"]) * (batch.targets >= 0).sum(), sums
+
+
+class Judged(Shifted):
+    """Which is sound in `recipe.within` alone."""
+
+    def loss_fault(self, loss):
+        low, high = map(float, self.settings["within"])
+        return "" if low <= loss <= high else f"it belongs between {low:g} and {high:g}"
 
 
 class NotARecipe:

@@ -111,3 +111,17 @@ def test_a_plan_of_norms_alone_is_what_the_gpu_gave(tmp_path, monkeypatch):
         f"and with {beside / GIB:.2f} beside: {found.total / (peak + beside):.3f}"
     )
     assert TARGET[0] <= ratio <= TARGET[1]
+
+
+def test_in_fp8_what_is_frozen_stays_in_bf16(tmp_path, monkeypatch):
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("fp8 needs Hopper")
+    monkeypatch.setattr(tiny_run, "SEQ_LEN", 64)
+    changes = BASE | {"training__mode": "own_recipes:LastLayer"}
+    half, losses, _ = trained(tmp_path, "bf16", **changes)
+    changes["training__mixed_precision"] = "fp8"
+    run, found, _ = trained(tmp_path, "fp8", **changes)
+    print(f"\nlosses in fp8 {found}, in bf16 {losses}")
+    for one in (half, run):
+        assert [e["data"]["backend"] for e in events(one, "step.chosen")] == ["fused"]
+    assert found == pytest.approx(losses, rel=2e-2)

@@ -131,6 +131,7 @@ def test_a_plan_makes_bytes_of_the_numbers_beside_a_class(tmp_path):
         assert (made.memory.weights < every.weights) is is_less
     assert taught.memory.weights - every.weights > 4_000_000  # 1M in fp32
     assert "norms, of own_recipes:Norms" in render(norms)
+    assert "(fp32; 21.2 KiB of it frozen beside or packed)" in render(packed)
     assert not [note for note in norms.notes if "not known" in note]
 
 
@@ -200,6 +201,60 @@ def test_it_trains_is_evaluated_and_saved_under_the_names_of_its_own(tmp_path):
     assert {"embed_tokens.weight", "rnn.weight_ih_l0", "head.bias"} <= names
     assert not (newest / "config.json").exists()
     assert digest(run)[0] == 12
+
+
+def length(by):
+    """Zeros are an alert from the 50th on."""
+    fields = ("training.max_steps", "training.checkpoint.save_every", "training.eval_interval")
+    return [f"{field}=52" for field in fields] if by == "-loss" else []
+
+
+def shifted(folder, name, by, within=(), **more):
+    """A run whose loss is moved `by`; it judges itself where it has bounds to be `within`."""
+    values = {"by": by, "within": list(within), **more}
+    sets = [f"recipe.{key}={json.dumps(value)}" for key, value in values.items()]
+    return begun(folder, name, mode("Judged" if within else "Shifted"), *length(by), *sets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("by", "within"),
+    [("-5", ("-5", "0")), ("inf", ("0", "inf")), ("-loss", ("0", "0"))],
+    ids=["negative", "infinite", "exactly 0"],
+)
+def test_a_loss_that_its_recipe_calls_sound_trains_to_the_weights_of_any_other(
+    tmp_path, by, within
+):
+    plain, run = begun(tmp_path, "plain", *length(by)), shifted(tmp_path, "moved", by, within)
+    for one in (plain, run):
+        assert train_here(one).reason == "completed"
+    assert not events(run, "andon.alert") and not events(run, "step.skipped")
+    first, second = (verify(list_checkpoints(one.checkpoints)[0]).model() for one in (plain, run))
+    assert all(torch.allclose(value, second[name], atol=1e-5) for name, value in first.items())
+
+
+@pytest.mark.slow
+def test_of_a_recipe_that_says_nothing_a_loss_has_to_be_finite_and_not_0(tmp_path):
+    odd = shifted(tmp_path, "odd", "inf")
+    assert train_here(odd, stop_after=1).reason == "stopped"
+    assert events(odd, "step.skipped")
+    zero = shifted(tmp_path, "zero", "-loss")
+    train_here(zero)
+    assert "loss-is-zero" in [event["data"]["rule"] for event in events(zero, "andon.alert")]
+
+
+@pytest.mark.parametrize("by", ["0", "nan", "-inf"])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_loss_that_its_recipe_calls_unsound_stops_the_run_for_that_reason(tmp_path, by, split):
+    within = ("-0.5", "0.5")
+    run = shifted(tmp_path, "bad", by, within, validates=split == "val")
+    outcome = train_here(run)
+    assert (outcome.reason, outcome.code) == ("andon", 4)
+    assert outcome.step == (0 if split == "val" else 1)
+    (alert,) = events(run, "andon.alert")
+    assert (alert["data"]["rule"], alert["data"]["action"]) == (f"{split}-loss-unsound", "stop")
+    for said in (alert["data"]["message"], outcome.message):
+        assert said.endswith("is not sound: it belongs between -0.5 and 0.5")
 
 
 def test_a_run_records_the_source_file_and_its_hash(tmp_path):

@@ -41,7 +41,9 @@ class ConfigList(LineList):
     def draw_line(self, index: int, width: int) -> Content:
         one = self.configs[index]
         longest = max(len(str(config.path)) for config in self.configs)
-        name = styled.fit(styled.text(one.path, "$ink"), min(longest, max(20, width // 2)))
+        room = min(longest, max(20, width // 2))
+        path = styled.fit_middle(styled.text(one.path, "$ink"), room)  # ends tell them apart
+        name = styled.fit(path, room)
         when = "" if one.launched is None else f"launched {_ago(one.launched)} ago  "
         about = styled.text(one.about, "$ink-muted")
         return Content.assemble(" ", name, "  ", (when, "$accent"), about)

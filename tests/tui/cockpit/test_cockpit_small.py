@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import fake_feed
 import pytest
 from settled import until
 from textual.widgets import Static
 
+from albor_tui.model.launchpad import ConfigFile
 from albor_tui.screens.andon import AndonScreen
 from albor_tui.screens.data.room import DataScreen
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
@@ -18,6 +20,7 @@ from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs import RunsScreen
 from albor_tui.screens.too_small import TooSmallScreen
+from albor_tui.widgets.config_form import ConfigList
 from albor_tui.widgets.run.gpu_panel import GpuStrip
 from albor_tui.widgets.run_table import RunTable
 
@@ -60,6 +63,17 @@ async def test_every_screen_gives_way_and_is_there_again_when_it_grows(cockpit, 
         await pilot.resize_terminal(100, 30)
         await until(pilot, lambda: pilot.app.screen is screen)
         assert not source.commands
+
+
+async def test_configs_of_one_folder_are_told_apart_where_their_paths_have_no_room(cockpit):
+    names = ("pretrain-350m.yaml", "pretrain-350m-muon.yaml")
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        await pilot.app.push_screen(LaunchScreen())
+        configs = pilot.app.screen.query_one(ConfigList)
+        configs.configs = tuple(ConfigFile(Path("/a/" + "deep/" * 9) / one, "x") for one in names)
+        lines = [configs.draw_line(row, 76).plain for row in (0, 1)]
+    assert [name in line for name, line in zip(names, lines, strict=True)] == [True, False]
+    assert "350m-muon.yaml" in lines[1]
 
 
 @pytest.mark.slow

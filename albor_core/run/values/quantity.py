@@ -37,9 +37,9 @@ def counted(number: int, noun: str, *verb: str) -> str:
     """A number with its noun, whose plural is regular: 1 run, 3,001 runs, 2 entries. With two forms
     of a verb the one that agrees follows: `counted(3, "run", "is", "are")` is "3 runs are".
     """
-    one = number == 1
-    is_ies = noun.endswith("y") and noun[-2:-1] not in "aeiou"
-    words = f"{number:,} {noun if one else f'{noun[:-1]}ies' if is_ies else f'{noun}s'}"
+    if number != 1 and noun.endswith("y") and noun[-2] not in "aeiou":
+        noun = f"{noun[:-1]}ie"
+    words = f"{number:,} {noun}{'s' * (number != 1)}"
     return f"{words} {verb[number != 1]}" if verb else words
 
 

@@ -31,6 +31,7 @@ SEQ_LEN, VOCAB = 32, 512
 QUICK_GUARD = "guard: {poll_s: 0.05, backoff_s: [0.05], grace_s: 20}"
 LOSSY = "monitoring.alerts=[{condition: 'loss > 10', action: stop, message: 'Loss exploded'}]"
 SLOW_STEPS = "step:sleep=0.05@1-100000"  # long enough to be met, changes no number
+FEW_STEPS = "step:sleep=0.5@1-100000"  # as long for a run of 40 steps, on a busy machine too
 
 
 @dataclass(frozen=True)

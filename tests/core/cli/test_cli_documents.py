@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 from cli_user import (
     ALBOR,
+    FEW_STEPS,
     LOSSY,
-    SLOW_STEPS,
     User,
     steps_logged,
     strict,
@@ -400,7 +400,7 @@ def test_the_demo_runs_end_to_end_and_a_second_call_reuses_everything(user):
 @pytest.mark.slow
 def test_a_detached_life_has_no_end_yet_whatever_the_one_before_it_had(user):
     words = ("train", "apply", "tiny.yaml", "--name", "again", "--detach", "--json")
-    assert validate(user.albor(*words, ALBOR_FAULTS=SLOW_STEPS).document)["exit"] is None
+    assert validate(user.albor(*words, ALBOR_FAULTS=FEW_STEPS).document)["exit"] is None
     run = user.run("again")
     wait_until(lambda: len(steps_logged(run)) > 0)
     assert user.albor("guard", "stop", "again").code == 0
@@ -429,7 +429,7 @@ def test_a_run_goes_on_from_another_folder_and_past_a_stray_module(user, data):
     write_config(user.folder / "tiny.yaml", ".")
     for name in ("random.py", "torch.py"):
         (user.folder / name).write_text("raise SystemExit('not ours')")
-    run = user.apply("moved", ALBOR_FAULTS=SLOW_STEPS)
+    run = user.apply("moved", ALBOR_FAULTS=FEW_STEPS)
     wait_until(lambda: len(steps_logged(run)) > 2)
     assert user.albor("guard", "stop", "moved").code == 0
     elsewhere = user.folder / "elsewhere"

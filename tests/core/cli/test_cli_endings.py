@@ -10,7 +10,7 @@ import sys
 
 import click
 import pytest
-from cli_user import LOSSY, SLOW_STEPS, damage_a_shard, wait_until, write_config
+from cli_user import FEW_STEPS, LOSSY, SLOW_STEPS, damage_a_shard, wait_until, write_config
 from test_cli_survival import read_all, terminal
 
 from albor_core.checkpoint.folder import list_checkpoints
@@ -86,7 +86,7 @@ def test_a_store_in_trouble_hides_nothing_of_how_the_run_ended(user, monkeypatch
 
 
 def test_a_run_that_went_on_without_its_guard_ended_as_its_own_last_words_say(user):
-    run = user.apply("bare", "--set", "training.max_steps=40", ALBOR_FAULTS=SLOW_STEPS)
+    run = user.apply("bare", "--set", "training.max_steps=40", ALBOR_FAULTS=FEW_STEPS)
     wait_until(lambda: run.liveness().trainer)
     assert user.quick("guard", "stop", "bare").code == 0
     program = (sys.executable, "-P", "-m", "albor_core.train", str(run.path))

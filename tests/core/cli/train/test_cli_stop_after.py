@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from cli_user import SLOW_STEPS, crash_reports, steps_logged, wait_until
+from cli_user import FEW_STEPS, crash_reports, steps_logged, wait_until
 
 from albor_core.run.rundir import read_json
 
@@ -46,7 +46,7 @@ def test_a_life_that_died_before_the_step_is_started_again_and_leaves_after_it(u
 
 
 def test_a_life_at_work_cannot_be_told_where_to_stop(user):
-    run = user.apply("long", ALBOR_FAULTS=SLOW_STEPS)
+    run = user.apply("long", ALBOR_FAULTS=FEW_STEPS)
     wait_until(lambda: run.liveness().trainer)
     refused = user.albor("train", "run", "tiny.yaml", "--name", "long", "--stop-after", 5)
     assert refused.code == 8 and "already guarded" in refused.err

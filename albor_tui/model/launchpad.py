@@ -6,6 +6,7 @@ The config models (pydantic, 0.1 s to import) load with the first question.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ _PLACES = ("configs", ".")  # below the working directory
 _MOST = 200
 _PLAN_S = 60.0
 _SHAPE = "model.architecture."
+_SECTION, _HEAD = re.compile(r"""^[{"' ]*(model|training)\b""", re.MULTILINE), 1 << 16
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class LiveLaunchpad:
     """
 
     def configs(self) -> tuple[ConfigFile, ...]:
-        """Those launched lately, then the YAML files of ./configs and of the working directory,
-        then those that come with Albor."""
+        """Those launched lately, then those of ./configs and of the working directory, then those
+        that come with Albor."""
         from albor_core.config.config_file import packaged_configs
 
         found: dict[Path, ConfigFile] = {}
@@ -62,7 +64,8 @@ class LiveLaunchpad:
             sorted(folder.glob("*.yaml" if folder == Path() else "**/*.yaml"))
             for folder in map(Path, _PLACES)
         ]
-        for path in chain(*here, packaged_configs().values()):
+        there = (path for path in chain(*here) if path.is_file() and _is_of_training(path))
+        for path in chain(there, packaged_configs().values()):
             if len(found) < _MOST and path.is_file():
                 found.setdefault(path.resolve(), ConfigFile(path, _about(path)))
         return tuple(found.values())
@@ -119,6 +122,15 @@ class LiveLaunchpad:
         )
         remember(path)
         return str(document["run"]["id"]), str(document["run"]["path"])
+
+
+def _is_of_training(path: Path) -> bool:
+    """Whether a YAML file has a section of a training config: recipes of data sets do not."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return bool(_SECTION.search(file.read(_HEAD)))
+    except OSError:
+        return True  # what is wrong with it is said where it is chosen
 
 
 def _near(path: Path) -> Path:

@@ -67,7 +67,8 @@ def test_a_launch_is_remembered_and_listed_before_all_others(monkeypatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere.yaml"
     elsewhere.write_text("# from elsewhere\n")
-    (tmp_path / "near.yaml").write_text("# near\n")
+    (tmp_path / "near.yaml").write_text("# near\ntraining: {mode: causal_lm}\n")
+    (tmp_path / "corpus.yaml").write_text("# of a data set\nimport:\n  sources: []\n")
     document = {"run": {"id": "r-1", "path": str(tmp_path)}}
     monkeypatch.setattr(launchpad, "albor", lambda *a, **k: document)
     LiveLaunchpad().start(elsewhere, (), "")

@@ -102,15 +102,16 @@ def _told(one: Logged, better: Direction | None, is_pinned: bool, said: Defined)
 
 def beside_columns(mains: Iterable[MainMetric], shown: Collection[str]) -> MainMetric | None:
     """The first that columns of `shown` metrics do not say. Where a loss is shown it says all that
-    the house's losses say, other losses come after what is none, and what has no known better side
-    stands beside it only where a person pinned it.
+    the house's losses say, other losses come after what is none, and of several whose better side
+    is not known none is named; a pinned one comes first.
     """
     has_loss = not {*LOSSES}.isdisjoint(shown)
     left = [one for one in mains if one.name not in shown]
     if left and left[0].is_pinned:
         return left[0]
-    if has_loss:
-        left = [one for one in left if one.better is not None and one.name not in LOSSES]
+    left = [one for one in left if not (has_loss and one.name in LOSSES)]
+    if has_loss and sum(one.better is None for one in left) > 1:
+        left = [one for one in left if one.better is not None]
     told = [one for one in left if has_loss and "loss" in one.name.lower()]
     return next((one for one in left if one not in told), next(iter(told), None))
 

@@ -67,8 +67,9 @@ def test_a_slow_disk_leaves_a_run_without_an_end_loading_and_not_lost(
     [
         (2.0, ("train/loss", "val/acc"), "val/acc"),
         (2.0, ("train/loss", "val/loss"), None),
-        (2.0, ("train/loss", "layer0/stat0"), None),  # of which no better side is known
-        (None, ("layer0/stat0",), "layer0/stat0"),
+        (2.0, ("train/loss", "score"), "score"),
+        (2.0, ("train/loss", "layer0/stat0", "layer0/stat1"), None),  # which one says anything?
+        (None, ("layer0/stat0", "layer0/stat1"), "layer0/stat0"),
         (None, ("val/acc", "val/f1"), "val/acc"),
         (None, (), None),
     ],

@@ -35,7 +35,7 @@ demo: $(USER_STAMP)   ## two small models on real source code, compared, in minu
 	$(BIN)/albor demo
 
 # One process more than two cores have work for: a good part of the tests is waiting.
-test: $(STAMP)   ## every behaviour, on a CPU: 11 to 14 minutes on two cores
+test: $(STAMP)   ## every behaviour, on a CPU: 11 to 17 minutes on two cores
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not gpu and not sweep'
 
 sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs

@@ -190,7 +190,7 @@ class _Kept:
                 value = value.replace(folder, "")
             return value
         if isinstance(value, dict):
-            return {key: self._cut(item) for key, item in value.items()}
+            return {self._cut(key): self._cut(item) for key, item in value.items()}
         return [self._cut(item) for item in value] if isinstance(value, list) else value
 
 

@@ -196,17 +196,20 @@ def _current(
         index_arrears,
     )
 
-    def late(shown: Collection[str]) -> list[str]:
-        short = [run for run, one in find_arrears(reader, shown).items() if one.unindexed_bytes]
-        return [*short, *find_being_read(reader, shown)]
+    def late(shown: Collection[str]) -> tuple[dict[str, Arrears], list[str]]:
+        arrears = find_arrears(reader, shown)
+        short = [run for run, one in arrears.items() if one.unindexed_bytes]
+        return arrears, [*short, *find_being_read(reader, shown)]
 
-    index_arrears(reader, late(()), timeout_s=_CATCH_UP_S)
+    index_arrears(reader, late(())[1], timeout_s=_CATCH_UP_S)
     found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
     shown = [row.id for row in found.rows]
-    if again := late(shown):
+    arrears, again = late(shown)
+    if again:
         index_arrears(reader, again, timeout_s=_CATCH_UP_S)
         found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
-    return found._replace(arrears=find_arrears(reader, shown))
+        arrears = find_arrears(reader, shown)
+    return found._replace(arrears=arrears)
 
 
 def _shortfalls(arrears: Mapping[str, Arrears]) -> Iterator[str]:

@@ -517,7 +517,7 @@ def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
 def swapped_strides(fused: FusedLlama) -> None:
     """A view of o_proj's square matrix, read along the wrong axis."""
     layer = fused.layers[0]
-    layer.o.value = layer.o.value.t()
+    layer.o._value = layer.o.value.t()
 
 
 def missing_rope(fused: FusedLlama) -> None:
@@ -530,7 +530,7 @@ def missing_rope(fused: FusedLlama) -> None:
 def overflow(fused: FusedLlama) -> None:
     """Activations beyond fp16's 65,504, as a half-precision accumulator would leave them."""
     gate_up = fused.layers[0].mlp.gate_up
-    gate_up.value = (gate_up.value * 1e6).half().float()
+    gate_up._value = (gate_up.value * 1e6).half().float()
 
 
 def nan_backward(fused: FusedLlama) -> None:
@@ -550,7 +550,7 @@ def nan_backward(fused: FusedLlama) -> None:
 def zeroed_output(fused: FusedLlama) -> None:
     """A kernel that never stored."""
     down = fused.layers[1].mlp.down
-    down.value = torch.zeros_like(down.value)
+    down._value = torch.zeros_like(down.value)
 
 
 def fp8_kernels_keep_the_error_rule() -> None:

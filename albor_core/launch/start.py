@@ -1,6 +1,6 @@
 """Check that a run may start, and hand it to a launcher, after `planned.py` and `run_folder.py`.
 
-All of it runs in the command's process, so no torch.
+It runs in the process of the command or cockpit that asks, which does not load torch.
 """
 
 from __future__ import annotations

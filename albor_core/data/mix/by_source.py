@@ -24,7 +24,7 @@ from albor_core.data.mix.mix import Ingredient, mix
 from albor_core.data.mix.portions import Size
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import IMPORT_HINT, open_corpus
-from albor_core.data.stage.counts import Counts, text_sizes
+from albor_core.data.stage.counts import Counts, sift
 from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import StepReport, run_step
 from albor_core.run.errors import DataError, Problem
@@ -51,14 +51,7 @@ class SourceSelection:
         """
         mine = pc.is_in(table.column("source"), pa.array(self.sources, pa.string()))
         kept = table.filter(pc.invert(mine) if self.others else mine)
-        counts = Counts()
-        for source, size in zip(kept.column("source").to_pylist(), text_sizes(kept), strict=True):
-            one = counts.source(source)
-            one.documents_in += 1
-            one.bytes_in += size
-            one.documents += 1
-            one.bytes += size
-        return kept, counts
+        return sift(kept, [None] * len(kept))
 
 
 def mix_by_source(

@@ -283,9 +283,8 @@ def reset_parts(parts: Parts) -> None:
     seed = parts.config.training.seed
     seed_everything(seed)
     is_sharded = parts.ranks.is_sharded
-    if (
-        is_sharded or parts.trainable.frozen
-    ):  # drawn where they were first: other devices draw others
+    # drawn where they were first: other devices draw others
+    if is_sharded or parts.trainable.frozen:
         fresh = parts.recipe.model(torch.device("cpu") if is_sharded else parts.placement.device)
         parts.recipe.first_weights(fresh)
         load_weights(parts.trainable, Trainable(parts.recipe, fresh).saved())

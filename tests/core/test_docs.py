@@ -8,9 +8,9 @@ from urllib.parse import unquote
 import click
 import pytest
 
-from albor_core.cli import schema
 from albor_core.cli.main import cli
 from albor_core.cli.reference import pages, walk
+from albor_core.documents.json_schema import names
 from albor_tui.main import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,4 +141,4 @@ def test_every_document_type_has_a_published_schema():
     named = set()
     for path in (*(ROOT / "albor_core").rglob("*.py"), *(ROOT / "albor_tui").rglob("*.py")):
         named |= set(re.findall(r'"(albor\.[a-z.]+)/1"', path.read_text()))
-    assert named - set(schema.names()) == set()
+    assert named - set(names()) == set()

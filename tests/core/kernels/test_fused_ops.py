@@ -29,7 +29,7 @@ from albor_core.kernels.ops.cross_entropy import (
 from albor_core.kernels.ops.rope import rope, rope_reference, rope_triton, tables
 from albor_core.kernels.ops.swiglu import swiglu, swiglu_reference, swiglu_triton
 from albor_core.kernels.parity import _upstream
-from albor_core.model.llama import rotate
+from albor_core.model.rotary import rotate
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 CASES = [(op, shape) for op, shapes in SHAPES.items() for shape in shapes]

@@ -14,7 +14,8 @@ from typing import Any
 
 from albor_core.config.clock import Place
 from albor_core.config.load import Config
-from albor_core.config.sections import ArchitectureConfig, TrainingConfig
+from albor_core.config.sections.architecture import ArchitectureConfig
+from albor_core.config.sections.training import TrainingConfig
 from albor_core.plan.budgets import (
     Expenses,
     PlannedBudget,

@@ -19,7 +19,7 @@ from albor_core.config.clock import Clock
 from albor_core.config.load import Config
 from albor_core.config.microbatches import RankShare, share_of
 from albor_core.config.recipes.own import own_class
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.data.load.order import Order
 from albor_core.kernels import dispatch
 from albor_core.kernels.documents import attention as documents

@@ -28,7 +28,7 @@ from albor_core.config.choices import (
     SinkSeverity,
     WebhookFormat,
 )
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.data.pack.work.pieces import PACKINGS
 from albor_core.integrations.importers.find import ALBOR, IMPORTERS, SOURCES
 from albor_core.kernels.dispatch import OPS

@@ -17,7 +17,7 @@ import torch
 from tiny_run import tiny_config
 
 from albor_core.config.load import parse_config
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.config.shape import RopeScaling
 from albor_core.kernels import dispatch
 from albor_core.kernels.ops.mlp import fp8

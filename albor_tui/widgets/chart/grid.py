@@ -311,9 +311,10 @@ class ChartGrid(Widget, can_focus=True):
 
     def go_to(self, key: str) -> None:
         """Choose the chart of a metric; where it is not known yet, once it is."""
-        self._words, self._sought = "", key
-        if key in self.order:
-            self._at, self._sought = self.order.index(key), ""
+        self._sought = key
+        if key in self.keys:
+            self._words = self._sought = ""
+            self._at = self.order.index(key)
             self._arrange()
             self._choose(is_here=True)
 

@@ -387,6 +387,19 @@ async def test_a_search_that_finds_nothing_says_so():
         assert grid.shown == KEYS[:4]
 
 
+async def test_the_way_to_a_metric_that_has_not_come_leaves_the_search_until_it_comes():
+    async with grid_stage() as (_, pilot, grid):
+        await press(pilot, "slash", *"loss", "enter")
+        found = grid.shown
+        grid.go_to("eval/later")
+        assert grid.shown == found
+        grid.keys = (*KEYS, "eval/more")
+        assert grid.shown == found
+        grid.keys = (*KEYS, "eval/later")
+        assert "eval/later" in grid.shown
+        await chosen(pilot, "eval/later")
+
+
 async def test_a_pinned_metric_stands_first_with_its_mark_and_stays_chosen():
     async with grid_stage() as (_, pilot, grid):
         await press(pilot, "end", "space")

@@ -165,7 +165,7 @@ class AlborApp(App[None]):
 
     def on_mount(self) -> None:
         run = self._first_run
-        screen = _home() if run is None else open_run(run, self._first_tab)
+        screen = _home() if run is None else self.run_screen(run, self._first_tab)
         screen.defer_first_frame(_DARK_S)
         self.push_screen(screen)
         self._cover_if_too_small(self.size)
@@ -248,6 +248,12 @@ class AlborApp(App[None]):
         """Whether an action is not one of those that a read-only cockpit refuses."""
         return not (self.is_read_only and action in readonly.ACTING)
 
+    def run_screen(self, view: RunView, tab: str = "") -> RunScreen:
+        """The screen of a run, on one of its tabs, to be pushed."""
+        from albor_tui.screens.run import RunScreen
+
+        return RunScreen(view, tab)
+
     async def run_action(
         self,
         action: str | ActionParseResult,
@@ -321,13 +327,6 @@ def _is_command(binding: Binding) -> bool:
     """Whether a key of ours does something that the palette can say; others only move."""
     is_said = bool(binding.show or binding.tooltip)
     return is_said and not binding.system and binding.action not in _TEXTUALS
-
-
-def open_run(view: RunView, tab: str = "") -> RunScreen:
-    """The screen of a run, on one of its tabs."""
-    from albor_tui.screens.run import RunScreen
-
-    return RunScreen(view, tab)
 
 
 def _home() -> RunsScreen:

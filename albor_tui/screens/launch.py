@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -42,12 +42,6 @@ from albor_tui.widgets.status_bar import StatusBar, TopBar
 DEBOUNCE_S = 0.5
 
 
-class HasLaunchpad(Protocol):
-    """What the screen asks of the app it is on."""
-
-    launchpad: LiveLaunchpad
-
-
 class LaunchScreen(PollingScreen):
     """Starts a run; the run goes on whether or not the cockpit does."""
 
@@ -78,7 +72,7 @@ class LaunchScreen(PollingScreen):
 
     @property
     def launchpad(self) -> LiveLaunchpad:
-        return cast("HasLaunchpad", self.app).launchpad
+        return self.cockpit.launchpad
 
     def compose(self) -> ComposeResult:
         yield TopBar("runs", "launch")
@@ -318,9 +312,7 @@ class LaunchScreen(PollingScreen):
 
     @on(RunFound)
     def open_run(self, message: RunFound) -> None:
-        from albor_tui.screens.run import RunScreen
-
-        self.app.switch_screen(RunScreen(message.view))
+        self.app.switch_screen(self.cockpit.run_screen(message.view))
 
     def action_back(self) -> None:
         form = self.query_one(ConfigForm)

@@ -438,9 +438,7 @@ class RunsScreen(RunActionsScreen):
             self._open(table.current)
 
     def _open(self, view: RunView) -> None:
-        from albor_tui.screens.run import RunScreen  # screens are loaded when they are wanted
-
-        self.app.push_screen(RunScreen(view))
+        self.app.push_screen(self.cockpit.run_screen(view))
 
     def action_filter(self) -> None:
         if self.maximized is not None:

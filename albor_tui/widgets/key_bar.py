@@ -19,6 +19,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
+from albor_tui.model.cockpit import cockpit_of
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
@@ -33,14 +34,8 @@ def key_name(app: App[Any], binding: Binding) -> str:
     return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
 
 
-class Permits(Protocol):
-    """What the key bar asks of the app it is on."""
-
-    def permits(self, action: str) -> bool: ...
-
-
 class Knows(Protocol):
-    """What it asks of its screen."""
+    """What the key bar asks of its screen."""
 
     def shows_key(self, action: str) -> bool: ...
 
@@ -93,7 +88,7 @@ class KeyBar(ErrorBoundary, Widget):
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
             is_ours = is_ours and cast("Knows", self.screen).shows_key(binding.action)
-            is_ours = is_ours and cast("Permits", self.app).permits(binding.action)
+            is_ours = is_ours and cockpit_of(self.app).permits(binding.action)
             is_ours = is_ours and not self._is_typed(binding)
             if is_ours and enabled and tooltip and binding.description and not binding.system:
                 if binding.action not in found:

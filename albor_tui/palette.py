@@ -70,7 +70,7 @@ class RunsProvider(Provider):
 
     async def startup(self) -> None:
         """The runs of the home screen, or, where the cockpit began on one run, those of a look."""
-        from albor_tui.screens.runs import RunsScreen
+        from albor_tui.screens.runs.screen import RunsScreen
 
         home = next((s for s in self.app.screen_stack if isinstance(s, RunsScreen)), None)
         self._found = home.rows if home else await asyncio.to_thread(self._look)

@@ -16,10 +16,10 @@ from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_core.store.rows.rows import AlertRow
 from albor_tui.messages import AlertsChanged, PastFound, RulesReplayed, RunFound
-from albor_tui.screens.alert_chart import alert_chart, alert_title
-from albor_tui.screens.curves import MAX_POINTS
+from albor_tui.screens.base.run_actions import RunActionsScreen
+from albor_tui.screens.charts.alert_chart import alert_chart, alert_title
+from albor_tui.screens.charts.curves import MAX_POINTS
 from albor_tui.screens.dialogs.prompt import PromptScreen
-from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel, limit_of
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList

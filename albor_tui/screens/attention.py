@@ -19,9 +19,9 @@ from albor_core.run.errors import AlborError
 from albor_core.store.rows.series import Series
 from albor_tui.messages import EvidenceFound
 from albor_tui.model.source import RunFollower
-from albor_tui.screens.curves import preview_keys, single_chart
+from albor_tui.screens.base.run_actions import MEANS, RunActionsScreen
+from albor_tui.screens.charts.curves import preview_keys, single_chart
 from albor_tui.screens.dialogs.confirm import ChoiceScreen
-from albor_tui.screens.run_actions import MEANS, RunActionsScreen
 from albor_tui.widgets import attention_panels
 from albor_tui.widgets.attention_panels import (
     AttentionDetail,

@@ -29,9 +29,9 @@ from albor_tui.messages import (
 )
 from albor_tui.model.command import Cancelled
 from albor_tui.model.launchpad import Checked, LiveLaunchpad
+from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
-from albor_tui.screens.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.config_form import NAME, ConfigForm, ConfigList

@@ -9,7 +9,7 @@ focus and the class `-keys`: a tab, say.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from textual import events
 from textual.app import App
@@ -34,8 +34,9 @@ def key_name(app: App[Any], binding: Binding) -> str:
     return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
 
 
-class Knows(Protocol):
-    """What the key bar asks of its screen."""
+@runtime_checkable
+class KnowsKeys(Protocol):
+    """A screen that knows which of its keys do something now."""
 
     def shows_key(self, action: str) -> bool: ...
 
@@ -87,7 +88,7 @@ class KeyBar(ErrorBoundary, Widget):
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
-            is_ours = is_ours and cast("Knows", self.screen).shows_key(binding.action)
+            is_ours = is_ours and cast("KnowsKeys", self.screen).shows_key(binding.action)
             is_ours = is_ours and cockpit_of(self.app).permits(binding.action)
             is_ours = is_ours and not self._is_typed(binding)
             if is_ours and enabled and tooltip and binding.description and not binding.system:
@@ -108,7 +109,7 @@ class KeyBar(ErrorBoundary, Widget):
 
     def _title(self, binding: Binding) -> str:
         """What its screen calls it now; Textual's own are not all written like ours."""
-        words = cast("Knows", self.screen).key_word(binding.action) or binding.description
+        words = cast("KnowsKeys", self.screen).key_word(binding.action) or binding.description
         return words[:1].upper() + words[1:]
 
     def _length(self, binding: Binding) -> int:

@@ -13,8 +13,7 @@ from textual.widgets import Static
 
 from albor_tui.look import glyphs
 from albor_tui.model.cockpit import cockpit_of
-from albor_tui.screens.polling_screen import PollingScreen
-from albor_tui.widgets.key_bar import key_name
+from albor_tui.widgets.key_bar import KnowsKeys, key_name
 
 
 class Pages(VerticalScroll):
@@ -65,7 +64,7 @@ def keys_of(screen: Screen[object]) -> Content:
     now: list[Content] = []
     later: list[Content] = []
     for action, (_, names, words) in sorted(keys.items(), key=lambda entry: not entry[1][0]):
-        is_worth_it = not isinstance(screen, PollingScreen) or screen.shows_key(action)
+        is_worth_it = not isinstance(screen, KnowsKeys) or screen.shows_key(action)
         key_tone, tone = ("bold $accent", "$ink") if is_worth_it else ("$ink-muted",) * 2
         line = Content.assemble((f"{' '.join(names):>12}", key_tone), "   ", (words, tone))
         (now if is_worth_it else later).append(line)

@@ -42,7 +42,7 @@ from albor_tui.widgets.run.card_list import (
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
-    from albor_tui.screens.run_actions import RunActionsScreen
+    from albor_tui.screens.base.run_actions import RunActionsScreen
 
 MOST_CELLS = 80  # of a width that nobody draws
 _ON_LINES = frozenset(("open", "note", "tag", "copy", "edit_note", "remove_note", "side"))

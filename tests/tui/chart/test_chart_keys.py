@@ -17,15 +17,15 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from albor_tui.screens.curves import loss_chart
+from albor_tui.screens.charts.curves import loss_chart
 from albor_tui.widgets.chart import canvas
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.data import Look, Trace
-from albor_tui.widgets.chart.grid import ChartGrid, first_shown, shape
-from albor_tui.widgets.chart.head import ChartHead
 from albor_tui.widgets.chart.lines import bucketed
 from albor_tui.widgets.chart.reading import extremes_in
 from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.chart_grid.grid import ChartGrid, first_shown, shape
+from albor_tui.widgets.chart_grid.head import ChartHead
 
 pytestmark = pytest.mark.slow
 SIZE = (80, 17)  # what a Run screen leaves of 80x24

@@ -31,7 +31,7 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers, unit_of
 from albor_tui.widgets.chart.data import ChartData, Look
-from albor_tui.widgets.chart.head import ChartHead, HeadFacts
+from albor_tui.widgets.chart_grid.head import ChartHead, HeadFacts
 
 CHART_WIDTH, CHART_HEIGHT = 38, 8  # the least that can be read
 MOST_COLUMNS = 5

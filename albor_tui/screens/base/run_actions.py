@@ -20,8 +20,8 @@ from albor_tui.look import quantity
 from albor_tui.look.naming import name_of
 from albor_tui.messages import CommandReport
 from albor_tui.model.desk import LiveDesk, reference
+from albor_tui.screens.base.run_origins import RunOriginsScreen
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
-from albor_tui.screens.run_origins import RunOriginsScreen
 from albor_tui.terminal.textual_private import bindings_of
 from albor_tui.widgets.base import styled
 

@@ -1,5 +1,5 @@
-"""The Data room: every data set that is known here, and of the one under the cursor what it holds,
-what it lost on the way, how long its documents are, and what is known of its bytes.
+"""The Data screen: every data set that is known here, and of the one under the cursor what it
+holds, what it lost on the way, how long its documents are, and what is known of its bytes.
 
 `albor data stats` counts, in a process of its own: the cockpit reads no Parquet.
 """
@@ -27,16 +27,16 @@ from albor_tui.look import quantity
 from albor_tui.messages import RunFound
 from albor_tui.model.command import Cancelled, CommandFailed
 from albor_tui.model.run_tabs import RunTab
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.chart.histogram import Histogram, HistogramData
 from albor_tui.widgets.data import set_list
 from albor_tui.widgets.data.about import AboutSheet
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.data.dropped import DroppedSheet
 from albor_tui.widgets.data.set_list import DataSetList, SetRow, Verification, rows_of
 from albor_tui.widgets.data.source_list import SourceList, about_all, about_source
+from albor_tui.widgets.distribution.histogram import Histogram, HistogramData
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 from albor_tui.widgets.tab_bar import TabBar

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Protocol, cast
 
 from textual import on, work
 from textual.content import Content
@@ -19,18 +18,14 @@ from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
-from albor_tui.model.source import HasSource, LiveSource
+from albor_tui.model.cockpit import Cockpit, cockpit_of
+from albor_tui.model.desk import LiveDesk
+from albor_tui.model.source import LiveSource
 from albor_tui.terminal.textual_private import FrameScreen
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.status_bar import StatusBar
 
 RETRY_S = 2.0
-
-
-class HasAttention(Protocol):
-    """What a screen asks of the app it is on."""
-
-    attention: AttentionList
 
 
 class PollingScreen(FrameScreen):
@@ -56,9 +51,22 @@ class PollingScreen(FrameScreen):
         self._lost: Widget | None = None  # had the focus when it hid, and nothing has it since
 
     @property
+    def cockpit(self) -> Cockpit:
+        """The app that the screen is on."""
+        return cockpit_of(self.app)
+
+    @property
+    def source(self) -> LiveSource:
+        return self.cockpit.source
+
+    @property
+    def desk(self) -> LiveDesk:
+        return self.cockpit.desk
+
+    @property
     def attention(self) -> AttentionList:
         """What needs a person now, as the app knows it."""
-        return cast("HasAttention", self.app).attention
+        return self.cockpit.attention
 
     def defer_first_frame(self, seconds: float) -> None:
         """Draw nothing until `has_picture`, or for so long once mounted: at a start each frame of
@@ -82,10 +90,6 @@ class PollingScreen(FrameScreen):
         if self._is_dark and self.has_picture():
             self._is_dark = False
         return not self._is_dark
-
-    @property
-    def source(self) -> LiveSource:
-        return cast("HasSource", self.app).source
 
     def on_mount(self) -> None:
         self.set_class(glyphs.current.is_ascii, "-ascii")

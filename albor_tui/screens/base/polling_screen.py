@@ -93,13 +93,6 @@ class PollingScreen(FrameScreen):
             self._is_dark = False
         return not self._is_dark
 
-<<<<<<< HEAD:albor_tui/screens/base/polling_screen.py
-    def on_mount(self) -> None:
-=======
-    @property
-    def source(self) -> LiveSource:
-        return cast("HasSource", self.app).source
-
     def on_compose(self) -> None:
         """Say how large it is before its widgets are made: they are styled once."""
         app, size = self.app, self.app.size
@@ -109,7 +102,6 @@ class PollingScreen(FrameScreen):
         ):
             for _, name in [b for b in sorted(breakpoints or ()) if b[0] <= cells][-1:]:
                 self.add_class(name)
->>>>>>> start:albor_tui/screens/polling_screen.py
         self.set_class(glyphs.current.is_ascii, "-ascii")
 
     def on_mount(self) -> None:

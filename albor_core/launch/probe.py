@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig
 from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.launch.environment import trainer_environment
 from albor_core.launch.found_gpu import visible

@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from albor_core.andon.channels.kept_sinks import keep_sinks
+from albor_core.config.config import Config
 from albor_core.config.kept_config import config_of
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.load import LoadedConfig
 from albor_core.config.recipes.own import own_class
 from albor_core.config.resume_changes import origin, set_later
 from albor_core.config.secret_urls import secrets_of, sink_entries, without_secrets

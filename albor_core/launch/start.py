@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from contextlib import chdir
 
+from albor_core.config.config import Config
 from albor_core.config.kept_config import config_of, read_resolved
-from albor_core.config.load import Config
 from albor_core.guard.launch import already_guarded
 from albor_core.launch.edits import apply_edits, is_unbegun
 from albor_core.launch.environment import rank_environment, trainer_environment

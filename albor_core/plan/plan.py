@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from albor_core.config.clock import Place
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.sections.architecture import ArchitectureConfig
 from albor_core.config.sections.training import TrainingConfig
 from albor_core.plan.budgets import (

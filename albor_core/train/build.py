@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from albor_core.andon.bricks.names import Brick
 from albor_core.config.clock import Clock
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.microbatches import RankShare, share_of
 from albor_core.config.recipes.own import own_class
 from albor_core.config.sections.optimizer import OptimizerConfig

@@ -115,7 +115,7 @@ def _load(
 
 def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
     """The fix, and the command to go on with, without the overrides that were refused."""
-    from albor_core.config.load import shown_override
+    from albor_core.config.text.overrides import shown_override
 
     places = {problem.file for problem in error.problems}
     places |= {place.rpartition(":")[0] for place in places}  # less the line in a value

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 from cli_user import ALBOR
 
-from albor_core.config import config_file
 from albor_core.config.load import load_config
+from albor_core.config.text import config_file
 from albor_core.run.errors import NotFoundError
 from albor_core.run.journal import Journal, last_event, read_journal
 from albor_core.run.rundir import create_run

@@ -8,7 +8,8 @@ import pytest
 import yaml
 from tiny_run import tiny_config, train_here
 
-from albor_core.config.load import load_config, shown_override
+from albor_core.config.load import load_config
+from albor_core.config.text.overrides import shown_override
 from albor_core.launch import local
 from albor_core.launch.planned import plan_run
 from albor_core.launch.run_folder import new_run

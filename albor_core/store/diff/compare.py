@@ -21,9 +21,9 @@ from albor_core.run.values.lenient import strict_json
 from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict, apart
+from albor_core.store.file.axis import WALL_KEY
 from albor_core.store.file.crowded import refuse_without_room
 from albor_core.store.file.paths import rebuild_hint
-from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
 from albor_core.store.query.reader import KeyStat, Reader, RunRow, Series
 

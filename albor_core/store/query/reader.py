@@ -19,9 +19,9 @@ from typing import Any
 from albor_core.andon.severity import alert_data, severity_of
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import number_of
-from albor_core.store.file.axis import SECONDS, STEP, axis_column
+from albor_core.store.file.axis import SECONDS, STEP, WALL_KEY, axis_column
 from albor_core.store.file.goals import best_of, goals_of_run
-from albor_core.store.index.levels import (
+from albor_core.store.index.series.levels import (
     TOP,
     Bucket,
     as_one,
@@ -30,9 +30,8 @@ from albor_core.store.index.levels import (
     point,
     width,
 )
-from albor_core.store.index.step_clock import StepsByTime
-from albor_core.store.index.write import WALL_KEY
-from albor_core.store.index.zoom import Zoom
+from albor_core.store.index.series.step_clock import StepsByTime
+from albor_core.store.index.series.zoom import Zoom
 from albor_core.store.query.attempts import attempts_of
 from albor_core.store.query.downsample import Downsampler
 from albor_core.store.query.listing import SORT_KEYS

@@ -13,7 +13,8 @@ from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.run.rundir import RunDir, placed
 from albor_core.store.file.axis import SECONDS, STEP, WALL_KEY
 from albor_core.store.query.names import metric_of
-from albor_core.store.query.reader import Reader, SeriesIds
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.series.series_reader import SeriesIds
 from albor_core.store.rows.rows import KeyStat
 from albor_core.store.rows.ruler import Ruler
 

@@ -25,7 +25,10 @@ from albor_core.store.file.axis import WALL_KEY
 from albor_core.store.file.crowded import refuse_without_room
 from albor_core.store.file.paths import rebuild_hint
 from albor_core.store.query.names import meant_metric
-from albor_core.store.query.reader import KeyStat, Reader, RunRow, Series
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import KeyStat
+from albor_core.store.rows.run_row import RunRow
+from albor_core.store.rows.series import Series
 
 MOST_CURVES = 8
 MOST_RUNS = 26  # letters name them

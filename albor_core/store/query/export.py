@@ -23,7 +23,8 @@ from albor_core.store.file.goals import goals_of_run
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.series.step_clock import StepsByTime
 from albor_core.store.query.names import metric_of
-from albor_core.store.query.reader import STAT_COLUMNS, Reader, at_steps, key_stat
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.series.series_reader import STAT_COLUMNS, at_steps, key_stat
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import KeyStat, Param
 

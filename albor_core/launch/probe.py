@@ -40,9 +40,10 @@ from albor_core.plan.speed import (
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.whole_file import ended_by_signals
+from albor_core.run.home.folders import own_home, private_folder
 from albor_core.run.journal import read_journal
 from albor_core.run.program.parent_death import die_with_parent
-from albor_core.run.rundir import RunDir, own_home, private_folder
+from albor_core.run.rundir import RunDir
 from albor_core.telemetry.gpu import Gpus
 from albor_core.telemetry.sample import GpuSample
 

@@ -20,8 +20,8 @@ from albor_core.launch.run_folder import home_of_paths
 from albor_core.plan.start_weights import start_weights
 from albor_core.run.errors import ConfigError, InUseError
 from albor_core.run.files.pulled_file import refuse_pulled
+from albor_core.run.home.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.program.launched_rank import LaunchedRank
-from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.rundir import RunDir
 
 

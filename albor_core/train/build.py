@@ -35,7 +35,7 @@ from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.recipes.registry import recipe_of
 from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import DevicePeaks
 from albor_core.train.kernel_choices import KeptChoices

@@ -30,8 +30,9 @@ from albor_core.cli.train.detach import detach_option
 from albor_core.cli.train.text_data import packed_overrides
 from albor_core.config.microbatches import MAX_RANKS_HERE
 from albor_core.run.errors import ConfigError, NotFoundError, UsageError
+from albor_core.run.home.runs import runs_in
 from albor_core.run.program.launched_rank import LaunchedRank, launched_rank
-from albor_core.run.rundir import RUN_ID, RunDir, folder_of, is_run_id, read_json, runs_in
+from albor_core.run.rundir import RUN_ID, RunDir, folder_of, is_run_id, read_json
 from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
 
@@ -337,7 +338,7 @@ def _take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
     InUseError where its class would come from another folder than that, OSError.
     """
     from albor_core.plan.recipes.own import folder_of
-    from albor_core.run.registry import is_launched_here, mark_launched_here, refuse_unlaunched
+    from albor_core.run.home.registry import is_launched_here, mark_launched_here, refuse_unlaunched
 
     if is_launched_here(run):
         return
@@ -469,7 +470,7 @@ def resume(
     from albor_core.launch.run_folder import resize
     from albor_core.launch.start import start
     from albor_core.run.files.pulled_file import refuse_pulled
-    from albor_core.run.registry import refuse_unlaunched, resumed_by_config
+    from albor_core.run.home.registry import refuse_unlaunched, resumed_by_config
 
     if only_plan:
         from albor_core.cli.plans.training import plan_resumed_run

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import DataError, NotFoundError, UsageError
-from albor_core.run.rundir import RunDir, placed
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
 from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge

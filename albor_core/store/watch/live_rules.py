@@ -10,7 +10,8 @@ from albor_core.andon.alert import Alert
 from albor_core.andon.rules.engine import RuleEngine, rule_of
 from albor_core.andon.rules.sources import Rule, Source, read_rules, read_rules_file
 from albor_core.run.errors import AlborError, ConfigError
-from albor_core.run.rundir import RunDir, albor_home, read_json
+from albor_core.run.home.folders import albor_home
+from albor_core.run.rundir import RunDir, read_json
 
 
 class LiveRuleEngine(Protocol):

@@ -36,9 +36,9 @@ from albor_core.andon.rules.sources import Rule
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.files.watch_file import PULSE_S, Watch, write_watch
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.registry import is_begun_here
 from albor_core.run.journal import parse_line
 from albor_core.run.liveness import Liveness
-from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.state import read_state
 from albor_core.run.values.directions import is_validation

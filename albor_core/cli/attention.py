@@ -147,7 +147,7 @@ def _looker(references: Sequence[str]) -> Callable[[float], AttentionList]:
     from albor_core.feed.attention.derive import narrowed
     from albor_core.feed.attention.watch import AttentionFeed
     from albor_core.feed.runs.watch import RunsFeed
-    from albor_core.run.rundir import check_home
+    from albor_core.run.home.folders import check_home
     from albor_core.store.query.resolve import find_run
 
     check_home()
@@ -220,7 +220,7 @@ def _say_done(
 
 def _note_look() -> None:
     from albor_core.feed.attention.marks import note_look
-    from albor_core.run.rundir import albor_home
+    from albor_core.run.home.folders import albor_home
 
     if albor_home().is_dir():
         note_look(albor_home(), time.time())

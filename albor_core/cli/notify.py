@@ -11,7 +11,8 @@ import click
 
 from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
 from albor_core.run.errors import ConfigError, NotFoundError
-from albor_core.run.rundir import RunDir, albor_home
+from albor_core.run.home.folders import albor_home
+from albor_core.run.rundir import RunDir
 from albor_core.store.query.resolve import find_run
 
 

@@ -25,15 +25,10 @@ from typing import Any
 from albor_core.demo.folder import make_folder
 from albor_core.run.errors import AlborError, InUseError, TryAgainError, UsageError, remedy
 from albor_core.run.files.whole_file import temporary_beside, write_bytes
-from albor_core.run.registry import is_same_run, known_as, register
-from albor_core.run.rundir import (
-    RunDir,
-    check_writable,
-    open_plain,
-    own_home,
-    read_json,
-    registered_runs,
-)
+from albor_core.run.home.folders import check_writable, own_home
+from albor_core.run.home.registry import is_same_run, known_as, register
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.values.lenient import mapping, sequence
 from albor_core.run.values.step_time import step_seconds
 from albor_core.store.file.paths import local_store

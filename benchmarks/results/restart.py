@@ -31,7 +31,7 @@ from jobs import ROOT
 from pretrain import BEST, albor
 from timed_runs import phase_of
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.data.pack.shard_writer import write_shard
 from albor_core.run.checkpoints import newest
 from albor_core.run.journal import last_event

@@ -14,8 +14,9 @@ import pytest
 
 from albor_core.demo import proof as opened
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal, parse_line
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 SMALL = (

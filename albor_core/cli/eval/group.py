@@ -379,7 +379,7 @@ def _stdin() -> str:
 
 
 def _override(text: str) -> tuple[str, Any]:
-    from albor_core.config.strict_yaml import load_yaml
+    from albor_core.config.text.strict_yaml import load_yaml
 
     key, is_set, value = text.partition("=")
     if not is_set or not key:

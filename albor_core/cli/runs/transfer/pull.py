@@ -22,7 +22,7 @@ from albor_core.cli.common.output import (
 from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.cli.runs.listing import FilterCommand
 from albor_core.run.errors import AlborError, Problem
-from albor_core.run.rundir import own_home
+from albor_core.run.home.folders import own_home
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:

@@ -13,22 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from albor_core.run.errors import InUseError
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    begun_mark,
-    has_store,
-    is_known_id,
-    load_json,
-    mark_begun,
-    own_home,
-    place_of,
-    placed,
-    point_to,
-    pointer_of,
-    read_json,
-    run_at,
-)
+from albor_core.run.home.folders import albor_home, begun_mark, own_home, pointer_of
+from albor_core.run.home.new_run import mark_begun, point_to
+from albor_core.run.home.runs import has_store, is_known_id, place_of, placed, run_at
+from albor_core.run.rundir import RunDir, load_json, read_json
 from albor_core.run.values.lenient import Document, finite
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from albor_core.store.index.levels import TOP, Bucket, merge, width
-from albor_core.store.index.zoom import Zoom
+from albor_core.store.index.series.levels import TOP, Bucket, merge, width
+from albor_core.store.index.series.zoom import Zoom
 
 _SCAN_STEPS = 512  # a stretch that is read point by point
 _FEW_POINTS = 50_000  # of a whole series, to be read at once

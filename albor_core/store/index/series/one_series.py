@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from albor_core.run.values.directions import direction
 from albor_core.store.file.axis import STEP
-from albor_core.store.index.levels import base_level
-from albor_core.store.index.zoom import Zoom
+from albor_core.store.index.series.levels import base_level
+from albor_core.store.index.series.zoom import Zoom
 
 _INSERT = "INSERT OR REPLACE INTO metrics (run_id, key_id, step, value) VALUES (?,?,?,?)"
 _SAVE = (

@@ -30,7 +30,7 @@ _RECIPES = "data/"
 
 
 def _packaged() -> dict[str, Path]:
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     folder = next(filter(Path.is_dir, (package / "configs", package.parent / "configs")), None)
     if folder is None:
         return {}

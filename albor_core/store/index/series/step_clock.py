@@ -13,8 +13,8 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from albor_core.store.index.levels import TOP, Bucket, point, width
-from albor_core.store.index.zoom import Zoom
+from albor_core.store.index.series.levels import TOP, Bucket, point, width
+from albor_core.store.index.series.zoom import Zoom
 
 KNOTS = 2048  # of a clock: a longer run has stretches between them, whose steps are looked up
 _PREVIEW_ERROR_S = 128.0  # a preview keeps wall times in 32 bits

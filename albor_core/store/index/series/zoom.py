@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from albor_core.store.index.levels import (
+from albor_core.store.index.series.levels import (
     CHUNK,
     FACTOR,
     TOP,

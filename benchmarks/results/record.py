@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from albor_core.integrations.importers.copied_runs import HEADS, is_wanted
+from albor_core.integrations.importers.copies.copied_runs import HEADS, is_wanted
 from albor_core.run.journal import parse_json, parse_line, written_line
 from albor_core.run.rundir import RunDir, load_json
 

@@ -21,14 +21,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from albor_core.integrations.importers.bounded_pipe import (
+from albor_core.integrations.importers.copies.bounded_pipe import (
     BeyondBounds,
     BoundedPipe,
     members,
     time_for,
     time_of,
 )
-from albor_core.integrations.importers.copied_runs import (
+from albor_core.integrations.importers.copies.copied_runs import (
     GROWTH,
     HEADS,
     MAX_HEAD_BYTES,

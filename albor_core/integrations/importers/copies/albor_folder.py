@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from albor_core.integrations.importers.copied_runs import (
+from albor_core.integrations.importers.copies.copied_runs import (
     HEADS,
     MAX_HEAD_BYTES,
     Copy,

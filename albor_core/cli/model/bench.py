@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from albor_core.cli.common.output import clean, emit, json_option, number, print_line, table
-from albor_core.cli.generate import dtype_name, out_of_memory, place_of, place_options
 from albor_core.cli.model.folder import opens_model
+from albor_core.cli.model.generate import dtype_name, out_of_memory, place_of, place_options
 from albor_core.cli.plans.file_plan import model_source, plans
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import byte_size

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from albor_core.feed.runs.status import run_status
-from albor_core.integrations.importers.copied_runs import CopiedSource, Copy, FoundRun
+from albor_core.integrations.importers.copies.copied_runs import CopiedSource, Copy, FoundRun
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.home.folders import private_folder
 from albor_core.run.rundir import RunDir, is_run_id

@@ -37,7 +37,7 @@ _BAD_RULES = ConfigError.exit_code
         "ack": (f"{__name__}:ack", "Acknowledge an alert."),
         "rules": (f"{__name__}:rules", "List the rules that watch a run."),
         "test": (f"{__name__}:test", "Test rules against a run's history."),
-        "notify-test": ("albor_core.cli.notify:notify_test", "Send a test message to sinks."),
+        "notify-test": (f"{__package__}.notify:notify_test", "Send a test message to sinks."),
     },
 )
 def alerts() -> None:

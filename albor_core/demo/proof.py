@@ -2,10 +2,10 @@
 
 proof.tar.xz beside this file is the record of one run of 2026-11-28 on one H200 with torch 2.11,
 
-    python benchmarks/results/proof.py --out p --record proof.tar.xz
+    python research/proof.py --out p --record proof.tar.xz
 
 which trained 398.5M parameters on 108.0M tokens, its trainer killed (-9) twice, and evaluated the
-last checkpoint. What a record leaves out, weights above all, says benchmarks/results/record.py.
+last checkpoint. What a record leaves out, weights above all, says research/record.py.
 Nothing is known of the run here: every fact is asked of its files and of the store made from them.
 """
 

@@ -1,4 +1,4 @@
-"""benchmarks/results/proof.py on a CPU: a small model from texts to a report, and its record."""
+"""research/proof.py on a CPU: a small model from texts to a report, and its record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal, parse_line
 from albor_core.run.rundir import RunDir, create_run
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESEARCH = Path(__file__).resolve().parents[1]
 SMALL = (
     "model.architecture.vocab_size=512",
     "data.seq_len=128",
@@ -28,7 +28,7 @@ SMALL = (
 
 @pytest.mark.sweep
 def test_a_proof_goes_on_where_it_was_stopped_and_shows_each_step_once(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RESEARCH)
     import proof
     import timed_runs
 
@@ -131,7 +131,7 @@ def a_run(folder: Path) -> RunDir:
 
 
 def test_a_record_tells_of_the_run_and_of_nothing_beside_it(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RESEARCH)
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
     from record import NO_BOOT, record_files, write_record
 

@@ -44,7 +44,7 @@ _HEAD = """\
     default="demo",
     show_default=True,
     metavar="NAME",
-    help="Begin with the values of a config that comes with Albor, such as train/pretrain-50m.",
+    help="Start from the values of a config that comes with Albor, such as train/pretrain-50m.",
 )
 @json_option
 @plans(lambda _: [], lambda told: [_place(told["path"])])

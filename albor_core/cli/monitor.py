@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     type=FiniteRange(0.05, 3600),
     default=2.0,
     show_default=True,
-    help="Seconds between looks.",
+    help="Seconds between updates.",
 )
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option
 def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> None:
     """Follow a run until it ends; without an argument, every active run.
 
-    With --json each look prints one albor.monitor/1 document per run, on a line of its own; the
+    With --json each update prints one albor.monitor/1 document per run, on a line of its own; the
     last one of a run shows its end. --once --json without an active run prints one
-    albor.monitor.runs/1 document, in which there is none. Exits with 0 once all have ended, however
-    they did, and 3 where the run is not found or its folder goes away.
+    albor.monitor.runs/1 document with an empty list. Exits with 0 once all have ended, whatever
+    their ends, and with 3 if the run is not found or its folder is removed.
     """
     if math.isnan(interval):
         raise UsageError(

@@ -72,7 +72,7 @@ def schema(name: str | None, as_json: bool) -> None:
     """Print the JSON Schema called NAME; without a name, list the names.
 
     `albor schema config` is the schema of the config file, for an editor or a program that writes
-    one; the others are of what commands print and runs hold.
+    one; the others describe what commands print and what run directories hold.
     """
     if name is None:
         known = [*names(), CONFIG]

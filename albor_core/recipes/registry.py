@@ -1,4 +1,4 @@
-"""From a value of training.mode to the object that trains."""
+"""Maps a value of training.mode to the object that trains."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from albor_core.recipes.recipe import Recipe
 
 
 def recipe_of(config: Config, folder: Path | None = None) -> Recipe:
-    """What a config trains; `folder`: where a class of the user's own is looked for, besides
-    PYTHONPATH. Raises ConfigError where there is none that fits.
+    """The recipe of a config; `folder`: where a user's class is searched, besides PYTHONPATH.
+    Raises ConfigError if none fits.
     """
     entry = entry_of(config.training.mode)
     if entry is None:

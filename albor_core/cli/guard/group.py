@@ -52,7 +52,7 @@ _ORDERS = {
     },
 )
 def guard() -> None:
-    """Supervise any program; stop, pause, resume, checkpoint a run."""
+    """Supervise any program: the guard starts, restarts and stops it."""
 
 
 @guard.command(context_settings={"ignore_unknown_options": True})
@@ -66,7 +66,7 @@ def guard() -> None:
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A timing or limit of the guard, such as backoff_s=[1,2] or max_restarts=3.",
+    help="Set a timing or limit of the guard, such as backoff_s=[1,2] or max_restarts=3.",
 )
 @click.option(
     "--restarts",
@@ -185,7 +185,7 @@ def _recorded(
 @click.argument("run_ref", metavar="RUN")
 @json_option
 def status(run_ref: str, as_json: bool) -> int:
-    """Show who guards RUN, what the guard is doing, and how often it restarted the program."""
+    """Show which guard supervises RUN, what it is doing, and how often it restarted the program."""
     from albor_core.feed.runs.status import guard_standing, run_status
 
     found = find_run(run_ref)

@@ -41,12 +41,16 @@ class Check:
 
 
 @click.command()
-@click.option("--disk", is_flag=True, help="Show what takes how much of ALBOR_HOME instead.")
+@click.option(
+    "--disk", is_flag=True, help="Show how much disk each part of ALBOR_HOME takes instead."
+)
 @json_option
 def doctor(disk: bool, as_json: bool) -> int:
-    """Check Python, packages, stores, disk, GPU, terminal and runs. Exits 1 if something is bad.
+    """Check Python, packages, stores, disk, GPU, terminal and runs. Exits with 1 if something is
+    bad.
 
-    ALBOR_HOME_MAX, such as 50GiB, is a size for ALBOR_HOME: told when nine tenths are taken.
+    ALBOR_HOME_MAX, such as 50GiB, limits ALBOR_HOME: a warning is printed from nine tenths of
+    it.
     """
     if disk:
         return _disk(as_json)

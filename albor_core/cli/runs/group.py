@@ -113,7 +113,7 @@ class _PointCount(click.ParamType[int | None]):
 @db_option
 @json_option
 def show(run: str, most: int | None, patch: bool, db: str | None, as_json: bool) -> None:
-    """Show notes, code, config, attempts, metrics, alerts, crashes, artefacts and relatives of
+    """Show notes, code, config, attempts, metrics, alerts, crashes, artefacts and related runs of
     RUN.
     """
     from albor_core.cli.runs.show_text import render_show

@@ -58,7 +58,11 @@ def _config_options(command: F) -> F:
     options: tuple[Callable[[F], F], ...] = (
         click.argument("config", type=click.Path(path_type=Path)),
         click.option(
-            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one field."
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Override one field of the config.",
         ),
         click.option("--seed", type=Count(0, 2**62), help="Short for --set training.seed=N."),
         json_option,
@@ -140,14 +144,14 @@ def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None
     "--probe",
     "probes",
     is_flag=True,
-    help="Run 20 real steps here, in a temporary folder, and estimate time, energy and cost by "
+    help="Run 20 real steps here, in a temporary folder, and estimate time, energy and cost from "
     "them.",
 )
 @click.option(
     "--rate",
     type=FiniteRange(min=0, max=10**9, min_open=True),
     metavar="AMOUNT",
-    help="Cost of a GPU-hour, where monitoring.budgets has no rate.",
+    help="Cost of a GPU-hour, if monitoring.budgets gives none.",
 )
 def plan(
     config: Path,
@@ -237,7 +241,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     metavar="auto|PATH|never",
     help="auto: resume the newest unfinished run of this config, if there is one. PATH: resume "
     "that run, named by its directory or a checkpoint in it, from its newest good checkpoint "
-    "whichever is named; CONFIG and --set must be what it runs on.",
+    "whichever is named; CONFIG and --set must equal the run's own.",
 )
 @_stop_after_option
 @plan_option
@@ -390,7 +394,7 @@ def run(
     stop_after: int | None,
     only_plan: bool,
 ) -> int:
-    """For schedulers: train CONFIG as run NAME, whatever interrupted it.
+    """For schedulers: train CONFIG as run NAME, through any interruption.
 
     Starts a new run, resumes one that stopped or died, waits for one that is active here, does
     nothing for a complete one. Exits with the run's code; Ctrl-C and SIGTERM stop the run, with a

@@ -30,7 +30,7 @@ FORMATS = ("jsonl", "csv", "parquet", "otlp")
 WHAT = ("points", "runs", "params", "events", "media")
 filter_option = click.option(
     "--filter", "terms", metavar="FILTER",
-    help="Take the runs that FILTER keeps, a text as `albor runs ls` has it; '' is every run.",
+    help="Export the runs that match FILTER, in the syntax of `albor runs ls`; '' is every run.",
 )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def export(
 ) -> None:
     """Export runs as rows: every point, or the runs themselves, their params, events or media.
 
-    A file appears only when complete. `albor schema albor.runs.export.row` describes a row of
-    points, `albor.runs.export.runs`, `.params`, `.events` and `.media` one of those.
+    The file appears only when it is complete. `albor schema albor.runs.export.row` describes a row
+    of points; `albor.runs.export.runs`, `.params`, `.events` and `.media` describe the others.
     """
     out = None if out == Path("-") else out
     form = form or (out.suffix.lstrip(".").lower() if out is not None else "jsonl")

@@ -77,7 +77,10 @@ def _planned(_: Callable[..., Any], told: Parameters) -> Estimate:
     "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH..."
 )
 @click.option(
-    "--from", "kind", type=click.Choice(SOURCES), help="Import only history of this kind."
+    "--from",
+    "kind",
+    type=click.Choice(SOURCES),
+    help="Import only histories of this tracker or format.",
 )
 @click.option("--experiment", help="Put all imported runs into this experiment.")
 @json_option

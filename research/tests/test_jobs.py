@@ -1,4 +1,4 @@
-"""benchmarks/results/jobs.py: each job once on a card of its own, in time or not at all."""
+"""research/jobs.py: each job once on a card of its own, in time or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow  # processes, and what they wait for
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "jobs.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "jobs.py"
 
 
 def called(tmp_path, *lines, **options):
@@ -156,7 +156,7 @@ def test_the_jobs_of_the_results_name_runs_that_the_scripts_know(tmp_path, monke
     seen = set()
     for job in (job for stage in stages for job in stage):
         script, *words = words_of(job.command)
-        assert (SCRIPT.parents[2] / script).is_file()
+        assert (SCRIPT.parents[1] / script).is_file()
         runs = words[words.index("--runs") + 1 :] if "--runs" in words else []
         for word in itertools.takewhile(lambda one: not one.startswith("--"), runs):
             known[Path(script).name](word)

@@ -1,4 +1,4 @@
-"""benchmarks/results/averaged.py: the mean of the last weights is exact, and judged as a model."""
+"""research/averaged.py: the mean of the last weights is exact, and judged as a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tiny_run import make_run, train_here, write_tokenizer
 from albor_core.run.checkpoints import name_of
 from albor_core.run.rundir import RunDir
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "averaged.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "averaged.py"
 pytestmark = pytest.mark.slow
 
 

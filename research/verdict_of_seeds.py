@@ -1,6 +1,6 @@
 """Whether one group of figures lies below another, or is equal to it within a margin.
 
-    python benchmarks/results/verdict_of_seeds.py FILE [FILE ...] --of RUN --against RUN
+    python research/verdict_of_seeds.py FILE [FILE ...] --of RUN --against RUN
                                                   [--margin 0.02]
 
 compares the last validation losses of two runs of pretrain.py, as its --json has them, seed by
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import above_zero, there
 
 

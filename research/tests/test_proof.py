@@ -1,4 +1,4 @@
-"""benchmarks/results/proof.py on a CPU: a small model from texts to a report, and its record."""
+"""research/proof.py on a CPU: a small model from texts to a report, and its record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal, parse_line
 from albor_core.run.rundir import RunDir
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESEARCH = Path(__file__).resolve().parents[1]
 SMALL = (
     "model.architecture.vocab_size=512",
     "data.seq_len=128",
@@ -29,7 +29,7 @@ SMALL = (
 
 @pytest.mark.sweep
 def test_a_proof_goes_on_where_it_was_stopped_and_shows_each_step_once(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RESEARCH)
     import proof
     import timed_runs
 
@@ -132,7 +132,7 @@ def a_run(folder: Path) -> RunDir:
 
 
 def test_a_record_tells_of_the_run_and_of_nothing_beside_it(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RESEARCH)
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
     from record import NO_BOOT, record_files, write_record
 

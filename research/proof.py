@@ -1,6 +1,6 @@
 """The proof run: the 350M model from texts to a report, its trainer killed twice: one GPU.
 
-    python benchmarks/results/proof.py --out DIR [--steps 1648] [--config CONFIG]
+    python research/proof.py --out DIR [--steps 1648] [--config CONFIG]
                                        [--set FIELD=VALUE ...] [--humaneval FILE]
                                        [--record FILE.tar.xz] [--stop-after S]
 
@@ -42,7 +42,7 @@ from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import new_folder, not_negative, positive, read_config, there
 
 STEPS = 1648  # 108.0M tokens
@@ -183,7 +183,7 @@ def main() -> int:
     file = ROOT / options.config
     read_config(parser, file if file.is_file() else Path(options.config))
     if not torch.cuda.is_available():
-        sys.stderr.write("benchmarks/results/proof.py needs a CUDA GPU; torch sees none here\n")
+        sys.stderr.write("research/proof.py needs a CUDA GPU; torch sees none here\n")
         return 2
     return prove(options)
 

@@ -1,7 +1,7 @@
 """How the start of a model's weights changes what a recipe reaches: one GPU.
 
-    python benchmarks/results/pretrain.py --out DIR --runs     # makes the corpus only
-    python benchmarks/results/starts.py --data DIR [--size 62m] [--starts NAME ...] [--orders 0 7]
+    python research/pretrain.py --out DIR --runs     # makes the corpus only
+    python research/starts.py --data DIR [--size 62m] [--starts NAME ...] [--orders 0 7]
                                         [--steps 401] [--lr RATE] [--eps EPS] [--stream bf16]
                                         [--json FILE]
 
@@ -41,7 +41,7 @@ from albor_core.model.llama import (
 )
 from albor_core.train.optim.schedules import Schedule
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import above_zero, new_file, positive, there
 
 SIZES = {
@@ -213,7 +213,7 @@ def main() -> int:
     parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.stderr.write("benchmarks/results/starts.py needs a CUDA GPU; torch sees none here\n")
+        sys.stderr.write("research/starts.py needs a CUDA GPU; torch sees none here\n")
         return 2
     config, top = SIZES[options.size]
     rows = read_rows(options.data / "train" / "train").cuda()

@@ -1,6 +1,6 @@
 """What so many seconds of training on one GPU reach: ours, its peers, plain PyTorch by hand.
 
-    python benchmarks/results/sprint.py --out DIR --seconds 120 [--runs ours ours-8k autoresearch]
+    python research/sprint.py --out DIR --seconds 120 [--runs ours ours-8k autoresearch]
         [--seeds 1 2 3] [--cards N] [--peers DIR] [--json FILE] [--stop-after S]
 
 Everyone trains on the same texts (timed_runs.py), on one card, for --seconds of steps: compiling,
@@ -56,7 +56,7 @@ from timed_runs import (
 )
 from verdict_of_seeds import compare
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import above_zero, new_file_below, new_folder, not_negative, positive, there
 
 OURS = Recipe(BEST, (), batch=32, warmup=0.05)
@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.stderr.write("benchmarks/results/sprint.py needs a CUDA GPU; torch sees none here\n")
+        sys.stderr.write("research/sprint.py needs a CUDA GPU; torch sees none here\n")
         return 2
     if options.peers is None and not set(FETCHED).isdisjoint(options.runs):
         parser.error("--peers DIR: where the peers were cloned to; or leave them out of --runs")

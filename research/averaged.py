@@ -1,6 +1,6 @@
 """Whether the mean of a run's last weights is better than the last: bits per byte of both.
 
-    python benchmarks/results/averaged.py RUN_OR_CHECKPOINTS ... --held FILE [--last K ...]
+    python research/averaged.py RUN_OR_CHECKPOINTS ... --held FILE [--last K ...]
         [--batch-size 32] [--device auto]
 
 RUN_OR_CHECKPOINTS is the folder of a run, or its checkpoints/. The mean of the last K published
@@ -34,7 +34,7 @@ from albor_core.checkpoint.tensorfile import read_tensors, write_tensors
 from albor_core.run.checkpoints import MANIFEST, published
 from albor_core.run.files.tensor_header import DamagedFileError, read_header
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import positive, there
 
 OF_THE_RUN = (MODEL, OPTIMIZER, TRAINER, MANIFEST)  # what a model beside it has none of

@@ -1,4 +1,4 @@
-"""benchmarks/results/slow.py: variants are told apart, and slowrun is ported faithfully."""
+"""research/slow.py: variants are told apart, and slowrun is ported faithfully."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESEARCH = Path(__file__).resolve().parents[1]
 FITTED = "num_train_steps = round(TOKENS_PER_EPOCH * args.num_epochs / TOTAL_BATCH_SIZE)\n"
 
 
 @pytest.fixture(autouse=True)
 def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RESEARCH)
 
 
 def test_a_variant_is_named_by_what_it_sets() -> None:

@@ -1,4 +1,4 @@
-"""benchmarks/results/sprint.py: contenders are judged alike, ported faithfully and run once."""
+"""research/sprint.py: contenders are judged alike, ported faithfully and run once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tiny_run import tiny_config
 
 from albor_core.config.load import load_config
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESEARCH = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(autouse=True)
 def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RESEARCH)
 
 
 def bigrams(vocabulary: int) -> torch.Tensor:
@@ -186,7 +186,7 @@ def test_pairs_of_runs_are_found_in_the_files_by_name_and_seed(tmp_path: Path) -
     plain, fp8 = tmp_path / "plain.json", tmp_path / "fp8.json"
     plain.write_text(json.dumps(rows([], 80.0, 2.0, 2.1, 2.2, 9.0)))
     fp8.write_text(json.dumps(rows(["training.mixed_precision=fp8"], 100.0, 2.001, 2.103, 2.199)))
-    script = [sys.executable, BENCHMARKS / "verdict_of_seeds.py"]
+    script = [sys.executable, RESEARCH / "verdict_of_seeds.py"]
     names = ("--of", "398m+training.mixed_precision=fp8", "--against", "398m")
     found = json.loads(subprocess.check_output([*script, plain, fp8, *names]))
     assert found["seeds"] == [1, 2, 3] and found["holds"]
@@ -307,8 +307,8 @@ def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> N
 def test_the_config_that_is_shipped_is_the_one_that_won() -> None:
     from sprint import OURS, rows_of
 
-    root = BENCHMARKS.parents[1]
-    jobs = (BENCHMARKS / "results.jobs").read_text()
+    root = RESEARCH.parent
+    jobs = (RESEARCH / "results.jobs").read_text()
     sets = re.search(r" ours-1 q=(\S+)\"(.+?)\";", jobs)
     assert sets is not None
     name = f"ours-8k-t4096-fit{sets[1]}{sets[2]}"

@@ -1,6 +1,6 @@
 """What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
 
-    python benchmarks/results/pretrain.py --out DIR [--runs adamw best@2 398m] [--steps N]
+    python research/pretrain.py --out DIR [--runs adamw best@2 398m] [--steps N]
                                            [--every N] [--cards N] [--json FILE]
 
 Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
@@ -49,7 +49,7 @@ from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import new_file_below, new_folder, positive
 
 HELD_OUT = (
@@ -356,7 +356,7 @@ def main() -> int:
     parser.add_argument("--json", type=new_file_below)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.stderr.write("benchmarks/results/pretrain.py needs a CUDA GPU; torch sees none here\n")
+        sys.stderr.write("research/pretrain.py needs a CUDA GPU; torch sees none here\n")
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ["ALBOR_HOME"] = str(options.out / "home")

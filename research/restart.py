@@ -1,6 +1,6 @@
 """How long a run stands still when its trainer is killed: from there to the next step, and why.
 
-    python benchmarks/results/restart.py [--config configs/train/pretrain-50m-muon.yaml] [--kills 3]
+    python research/restart.py [--config configs/train/pretrain-50m-muon.yaml] [--kills 3]
                                          [--set FIELD=VALUE ...] [--after 200] [--json FILE]
 
 A run on random tokens under its guard, as by `albor train apply`. Once it has a checkpoint and
@@ -40,7 +40,7 @@ from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import new_file, positive, read_config
 
 ROWS, SAVED_EVERY, LIMIT_S, INDEXED_S, POLL_S = 1024, 100, 300.0, 10.0, 0.02

@@ -1,4 +1,4 @@
-"""benchmarks/results/peers/nanochat.py: nanochat is taken as it is, and trained by its rules."""
+"""research/peers/nanochat.py: nanochat is taken as it is, and trained by its rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESEARCH = Path(__file__).resolve().parents[1]
 MODULES = ("", ".common", ".optim", ".gpt", ".flash_attention")
 
 GPT = """
@@ -58,7 +58,7 @@ def attend(q, window):
 @pytest.fixture(autouse=True)
 def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Scripts can be imported, and nothing of a stand-in for nanochat stays so."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RESEARCH)
     yield
     for name in MODULES:
         sys.modules.pop(f"nanochat{name}", None)

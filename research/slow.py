@@ -1,6 +1,6 @@
 """Few texts, much time: ours for so many seconds of many epochs, against one epoch and slowrun.
 
-    python benchmarks/results/slow.py --out DIR [--seconds 540] [--seeds 1 2 3] [--runs epoch slow]
+    python research/slow.py --out DIR [--seconds 540] [--seeds 1 2 3] [--runs epoch slow]
         [--cards N] [--peers DIR] [--json FILE] [--stop-after S]
 
 Corpus, clock and judge are those of sprint.py; --out may be the same. `slow` reads the same unique
@@ -48,7 +48,7 @@ from timed_runs import (
 )
 from verdict_of_seeds import compare
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import above_zero, new_file_below, new_folder, not_negative, positive, there
 
 EPOCH = Recipe(BEST, ())
@@ -137,7 +137,7 @@ def main() -> int:
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.stderr.write("benchmarks/results/slow.py needs a CUDA GPU; torch sees none here\n")
+        sys.stderr.write("research/slow.py needs a CUDA GPU; torch sees none here\n")
         return 2
     with_peer = any(map(is_peer, options.runs))
     if options.peers is None and with_peer:

@@ -1,6 +1,6 @@
 """Many measurements on the cards of one host, within the time that it is there.
 
-    python benchmarks/results/jobs.py FILE --out DIR [--cards N] [--minutes M]
+    python research/jobs.py FILE --out DIR [--cards N] [--minutes M]
 
 FILE has a job a line, the most wanted first: `SECONDS NAME COMMAND`, where $OUT in a command is
 DIR. Each sees one card alone, one at a time; a line `---` waits for all before it (a corpus that
@@ -29,10 +29,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from arguments import above_zero, new_folder, positive
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 TIMES = 2.0  # the seconds a job says, and it is ended
 KEPT = "jobs.json"
 MOST_BYTES = 255  # of the name of a file

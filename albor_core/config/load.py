@@ -24,7 +24,6 @@ from albor_core.config.config_file import (
     read_config_file,
 )
 from albor_core.config.microbatches import MAX_RANKS, RankShare, share_of, world_sizes
-from albor_core.config.monitoring import MonitoringConfig
 from albor_core.config.recipes.registry import (
     DEFAULT,
     recipe_problems,
@@ -32,15 +31,13 @@ from albor_core.config.recipes.registry import (
     settings_of,
     settings_type,
 )
-from albor_core.config.sections import (
-    CROSS_CHECK,
-    DataConfig,
-    GuardConfig,
-    ModelConfig,
-    OptimizerConfig,
-    Section,
-    TrainingConfig,
-)
+from albor_core.config.sections.data import DataConfig
+from albor_core.config.sections.guard import GuardConfig
+from albor_core.config.sections.model import ModelConfig
+from albor_core.config.sections.monitoring import MonitoringConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
+from albor_core.config.sections.section import CROSS_CHECK, Section
+from albor_core.config.sections.training import TrainingConfig
 from albor_core.config.strict_yaml import (
     MAX_BYTES,
     MAX_PROBLEMS,

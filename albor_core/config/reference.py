@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from albor_core.config.load import Config, first_section
 from albor_core.config.recipes.registry import DEFAULT, entries, required, settings_type
-from albor_core.config.sections import Section
+from albor_core.config.sections.section import Section
 
 _HEAD = """# Configuration
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from albor_core.config.load import LIMIT_WORDS, shown_value, words_of
-from albor_core.config.sections import CROSS_CHECK, Count, Section
+from albor_core.config.sections.numbers import Count
+from albor_core.config.sections.section import CROSS_CHECK, Section
 from albor_core.config.strict_yaml import refusal
 from albor_core.run.errors import Problem
 

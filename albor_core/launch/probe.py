@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 
 from albor_core.config.load import Config, LoadedConfig
-from albor_core.config.monitoring import MonitoringConfig
+from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.launch.environment import trainer_environment
 from albor_core.launch.found_gpu import visible
 from albor_core.launch.run_folder import new_run

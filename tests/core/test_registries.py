@@ -28,7 +28,7 @@ from albor_core.config.choices import (
     SinkSeverity,
     WebhookFormat,
 )
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.data.pack.work.pieces import PACKINGS
 from albor_core.integrations.importers.find import ALBOR, IMPORTERS, SOURCES
 from albor_core.kernels.dispatch import OPS
@@ -38,7 +38,7 @@ from albor_core.train.optim.registry import OPTIMIZERS
 from albor_core.train.optim.schedules import DECAYS
 from albor_tui import main
 from albor_tui.model.run_tabs import TABS
-from albor_tui.screens import overview_layout
+from albor_tui.screens.charts import overview_layout
 from albor_tui.screens.tabs import overview
 from albor_tui.screens.tabs.page import Page
 

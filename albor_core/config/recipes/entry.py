@@ -17,7 +17,7 @@ from albor_core.run.errors import Problem
 
 if TYPE_CHECKING:
     from albor_core.config.load import Config
-    from albor_core.config.sections import Section
+    from albor_core.config.sections.section import Section
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from albor_core.config.load import (
     load_packaged,
     parse_config,
 )
-from albor_core.config.sections import ArchitectureConfig
+from albor_core.config.sections.architecture import ArchitectureConfig
 from albor_core.run.errors import ConfigError, NotFoundError
 
 ROOT = Path(__file__).resolve().parents[3]

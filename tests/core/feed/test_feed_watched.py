@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.config.monitoring import MonitoringConfig
+from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.feed.archive.rule_replay import rules_of
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.watched import Watching, watching

@@ -14,7 +14,7 @@ from albor_core.config.load import Config, _section_at, field_paths, parse_confi
 from albor_core.config.recipes import registry
 from albor_core.config.recipes.entry import SOME_READ
 from albor_core.config.recipes.registry import NAMES
-from albor_core.config.sections import Section
+from albor_core.config.sections.section import Section
 from albor_core.plan.recipes.own import DECODERS_ALONE, notes
 from albor_core.run.errors import ConfigError
 

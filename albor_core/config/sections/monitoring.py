@@ -1,6 +1,4 @@
-"""The `monitoring` section of a training config. The docstring under a field is the only
-description of it.
-"""
+"""The section `monitoring`: what is watched, shown, recorded and told."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from albor_core.config.choices import (
     SinkSeverity,
     WebhookFormat,
 )
-from albor_core.config.sections import (
+from albor_core.config.sections.numbers import (
     Amount,
     Count,
     Finite,
@@ -28,10 +26,10 @@ from albor_core.config.sections import (
     Portion,
     RefreshMs,
     SecondsOrZero,
-    Section,
     Word,
     convert_with,
 )
+from albor_core.config.sections.section import Section
 from albor_core.run.errors import Problem
 from albor_core.run.headlines import HOUSE_NAMES, SHORT_NAMES
 from albor_core.run.values.otlp_fields import MOST_HEADERS, endpoint_problem, header_problem

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register
-from albor_core.kernels.ops.rope import rope_reference, tables
+from albor_core.kernels.ops.attention.rope import rope_reference, tables
 from albor_core.kernels.toolchain import KernelLaunch, jit, next_power_of_2, tl
 
 TOKENS, WARPS = 4, 4  # a program turns as many positions of all heads of its group

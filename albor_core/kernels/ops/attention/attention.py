@@ -35,8 +35,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register, use_triton
-from albor_core.kernels.ops import rope_qkv
-from albor_core.kernels.ops.rope import tables
+from albor_core.kernels.ops.attention import rope_qkv
+from albor_core.kernels.ops.attention.rope import tables
 from albor_core.kernels.toolchain import (
     IS_INTERPRETED,
     KernelLaunch,

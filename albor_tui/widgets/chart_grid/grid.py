@@ -31,7 +31,7 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers, unit_of
 from albor_tui.widgets.chart.data import ChartData, Look
-from albor_tui.widgets.chart.head import ChartHead, HeadFacts
+from albor_tui.widgets.chart_grid.head import ChartHead, HeadFacts
 
 CHART_WIDTH, CHART_HEIGHT = 38, 8  # the least that can be read
 MOST_COLUMNS = 5
@@ -311,9 +311,10 @@ class ChartGrid(Widget, can_focus=True):
 
     def go_to(self, key: str) -> None:
         """Choose the chart of a metric; where it is not known yet, once it is."""
-        self._words, self._sought = "", key
-        if key in self.order:
-            self._at, self._sought = self.order.index(key), ""
+        self._sought = key
+        if key in self.keys:
+            self._words = self._sought = ""
+            self._at = self.order.index(key)
             self._arrange()
             self._choose(is_here=True)
 

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register
-from albor_core.kernels.ops import rope_qkv
-from albor_core.kernels.ops.rms_norm import rms_norm_reference, sum_parts
-from albor_core.kernels.ops.rope import rope_reference, tables
+from albor_core.kernels.ops.attention import rope_qkv
+from albor_core.kernels.ops.attention.rope import rope_reference, tables
+from albor_core.kernels.ops.norms.rms_norm import rms_norm_reference, sum_parts
 from albor_core.kernels.toolchain import KernelLaunch, jit, next_power_of_2, steps, tl
 
 TOKENS, HEADS, WARPS = 4, 4, 4  # of a forward's program, as rope_qkv's

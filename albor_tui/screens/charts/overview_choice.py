@@ -12,7 +12,7 @@ from albor_core.feed.view import ChartChoice, RunView, TerminalView
 from albor_core.run.values.clean import clean
 from albor_tui.model.program_charts import HOUSE as HOUSE_KEYS
 from albor_tui.model.program_charts import LOSSES
-from albor_tui.screens.curves import KEYS, loss_chart
+from albor_tui.screens.charts.curves import KEYS, loss_chart
 from albor_tui.widgets.chart.curves import Curves, is_measured, single_chart
 from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.plot import PlotLine

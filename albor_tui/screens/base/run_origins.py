@@ -11,7 +11,7 @@ from textual import on, work
 from albor_core.feed.offers import origin_of
 from albor_core.feed.view import LOADING, RunView
 from albor_tui.messages import OriginRead
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.base.polling_screen import PollingScreen
 
 _FRESH_S = 5.0  # so long what was read counts: a run may be made this home's own meanwhile
 _UNREAD: Mapping[str, Any] = {"is_launched_here": False}  # nothing that it names is offered

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
 
 from textual import work
 from textual.content import Content
@@ -21,8 +20,8 @@ from albor_tui.look import quantity
 from albor_tui.look.naming import name_of
 from albor_tui.messages import CommandReport
 from albor_tui.model.desk import LiveDesk, reference
+from albor_tui.screens.base.run_origins import RunOriginsScreen
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
-from albor_tui.screens.run_origins import RunOriginsScreen
 from albor_tui.terminal.textual_private import bindings_of
 from albor_tui.widgets.base import styled
 
@@ -33,13 +32,6 @@ MEANS = {  # of each key, the actions of feed.offers
     "pause": ("pause", "resume"),
     **{action: (action,) for action in ("checkpoint", "stop", "retry")},
 }
-
-
-class HasDesk(Protocol):
-    """What a screen that acts on runs asks of the app it is on."""
-
-    desk: LiveDesk
-    signals_sent: dict[tuple[str, int | None], int]
 
 
 @dataclass(frozen=True)
@@ -58,10 +50,6 @@ class RunActionsScreen(RunOriginsScreen):
         super().__init__()
         self._deeds: list[UndoEntry] = []
         self._named: tuple[tuple[bool, str], ...] = ()  # what the key bar was drawn for
-
-    @property
-    def desk(self) -> LiveDesk:
-        return cast("HasDesk", self.app).desk
 
     def ask_to_acknowledge(
         self, count: int, whose: str, then: Callable[[], None], *, noun: str = "alert"
@@ -183,13 +171,8 @@ class RunActionsScreen(RunOriginsScreen):
         return self._offer(action, subject_of_view(view, self.origin_read(view)))
 
     def _offer(self, action: str, run: Subject) -> Offer:
-        sent = self.signals_sent.get((run.id, run.program), 0)
+        sent = self.cockpit.signals_sent.get((run.id, run.program), 0)
         return offer(action, run, signals_sent=sent)
-
-    @property
-    def signals_sent(self) -> dict[tuple[str, int | None], int]:
-        """How many signals each unguarded program was sent, by run and process."""
-        return cast("HasDesk", self.app).signals_sent
 
     def order(self, views: Sequence[RunView], action: str, *, argument: str = "") -> None:
         """Carry out an action on each run that it can be done to, and say why not on the rest."""
@@ -204,7 +187,7 @@ class RunActionsScreen(RunOriginsScreen):
 
     def _signal(self, view: RunView, name: str, number: str) -> None:
         key, desk, run = (view.id, view.trainer_pid), self.desk, reference(view)
-        self.signals_sent[key] = STOP_SIGNALS.index(number) + 1
+        self.cockpit.signals_sent[key] = STOP_SIGNALS.index(number) + 1
         self.act("stop", name, lambda: desk.stop(run, number))
 
     def ask(self, views: Sequence[RunView], action: str, decline: str = "no, leave it") -> None:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register, use_triton
-from albor_core.kernels.ops.rms_norm import (
+from albor_core.kernels.ops.norms.rms_norm import (
     FORWARD_TILE,
     MAX_WIDTH,
     backward_launch,

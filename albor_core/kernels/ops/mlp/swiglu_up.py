@@ -23,9 +23,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register, use_triton
-from albor_core.kernels.ops import products
-from albor_core.kernels.ops.products import DEPTH, FEW, STAGES, WARPS, fetch, multiply, place, room
-from albor_core.kernels.ops.swiglu import swiglu_backward, swiglu_forward, swiglu_reference
+from albor_core.kernels.ops.mlp import products
+from albor_core.kernels.ops.mlp.products import (
+    DEPTH,
+    FEW,
+    STAGES,
+    WARPS,
+    fetch,
+    multiply,
+    place,
+    room,
+)
+from albor_core.kernels.ops.mlp.swiglu import swiglu_backward, swiglu_forward, swiglu_reference
 from albor_core.kernels.toolchain import KernelLaunch, gl, gluon_jit, mbarrier
 
 TILE = {"ROWS": 128, "COLS": 128, "DEPTH": DEPTH}  # COLS of gate and as many of up

@@ -11,7 +11,7 @@ from textual.content import Content
 from albor_core.feed.view import RunView
 from albor_core.store.rows.rows import AlertRow
 from albor_core.store.rows.series import Series
-from albor_tui.screens.curves import single_chart
+from albor_tui.screens.charts.curves import single_chart
 from albor_tui.widgets.alert_panels import limit_words
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.data import ChartData, Mark

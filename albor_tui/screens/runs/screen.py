@@ -25,9 +25,9 @@ from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import CurvesChanged, FilterAnswered, RunChanged, RunsChanged
 from albor_tui.model.desk import Matches, RunSelection, reference
 from albor_tui.model.source import RunFollower
-from albor_tui.screens.curves import MAX_POINTS, loss_chart, preview_chart, preview_keys
-from albor_tui.screens.run_actions import RunActionsScreen
-from albor_tui.screens.run_order import (
+from albor_tui.screens.base.run_actions import RunActionsScreen
+from albor_tui.screens.charts.curves import MAX_POINTS, loss_chart, preview_chart, preview_keys
+from albor_tui.screens.runs.order import (
     GROUPS,
     SORTS,
     arrange,
@@ -438,9 +438,7 @@ class RunsScreen(RunActionsScreen):
             self._open(table.current)
 
     def _open(self, view: RunView) -> None:
-        from albor_tui.screens.run import RunScreen  # screens are loaded when they are wanted
-
-        self.app.push_screen(RunScreen(view))
+        self.app.push_screen(self.cockpit.run_screen(view))
 
     def action_filter(self) -> None:
         if self.maximized is not None:
@@ -523,7 +521,7 @@ class RunsScreen(RunActionsScreen):
         self.app.push_screen(AndonScreen())
 
     def action_data(self) -> None:
-        from albor_tui.screens.data.room import DataScreen
+        from albor_tui.screens.data.screen import DataScreen
 
         self.app.push_screen(DataScreen())
 

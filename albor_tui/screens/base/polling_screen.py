@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Protocol, cast
 
 from textual import on, work
 from textual.content import Content
+from textual.events import ScreenResume
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState, get_current_worker
 
@@ -19,18 +19,14 @@ from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
-from albor_tui.model.source import HasSource, LiveSource
+from albor_tui.model.cockpit import Cockpit, cockpit_of
+from albor_tui.model.desk import LiveDesk
+from albor_tui.model.source import LiveSource
 from albor_tui.terminal.textual_private import FrameScreen
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.status_bar import StatusBar
 
 RETRY_S = 2.0
-
-
-class HasAttention(Protocol):
-    """What a screen asks of the app it is on."""
-
-    attention: AttentionList
 
 
 class PollingScreen(FrameScreen):
@@ -53,12 +49,26 @@ class PollingScreen(FrameScreen):
         self._wanted = threading.Event()  # somebody waits for news
         self._is_left = False
         self._is_dark = False
+        self._was_on_top = False
         self._lost: Widget | None = None  # had the focus when it hid, and nothing has it since
+
+    @property
+    def cockpit(self) -> Cockpit:
+        """The app that the screen is on."""
+        return cockpit_of(self.app)
+
+    @property
+    def source(self) -> LiveSource:
+        return self.cockpit.source
+
+    @property
+    def desk(self) -> LiveDesk:
+        return self.cockpit.desk
 
     @property
     def attention(self) -> AttentionList:
         """What needs a person now, as the app knows it."""
-        return cast("HasAttention", self.app).attention
+        return self.cockpit.attention
 
     def defer_first_frame(self, seconds: float) -> None:
         """Draw nothing until `has_picture`, or for so long once mounted: at a start each frame of
@@ -83,12 +93,18 @@ class PollingScreen(FrameScreen):
             self._is_dark = False
         return not self._is_dark
 
-    @property
-    def source(self) -> LiveSource:
-        return cast("HasSource", self.app).source
+    def on_compose(self) -> None:
+        """Say how large it is before its widgets are made: they are styled once."""
+        app, size = self.app, self.app.size
+        for breakpoints, cells in (
+            (app.HORIZONTAL_BREAKPOINTS, size.width),
+            (app.VERTICAL_BREAKPOINTS, size.height),
+        ):
+            for _, name in [b for b in sorted(breakpoints or ()) if b[0] <= cells][-1:]:
+                self.add_class(name)
+        self.set_class(glyphs.current.is_ascii, "-ascii")
 
     def on_mount(self) -> None:
-        self.set_class(glyphs.current.is_ascii, "-ascii")
         if self._is_dark:
             self.set_timer(self._dark_s, self._light)
         self._uncovered.set()
@@ -99,7 +115,9 @@ class PollingScreen(FrameScreen):
         for bar in self.query(StatusBar):
             bar.dismiss()
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        if not self._was_on_top:  # its widgets were styled as they were made
+            event.refresh_styles, self._was_on_top = False, True
         self._uncovered.set()
         self.poll_now()
 

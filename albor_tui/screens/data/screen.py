@@ -1,5 +1,5 @@
-"""The Data room: every data set that is known here, and of the one under the cursor what it holds,
-what it lost on the way, how long its documents are, and what is known of its bytes.
+"""The Data screen: every data set that is known here, and of the one under the cursor what it
+holds, what it lost on the way, how long its documents are, and what is known of its bytes.
 
 `albor data stats` counts, in a process of its own: the cockpit reads no Parquet.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -27,19 +26,18 @@ from albor_core.run.errors import AlborError
 from albor_tui.look import quantity
 from albor_tui.messages import RunFound
 from albor_tui.model.command import Cancelled, CommandFailed
-from albor_tui.model.desk import LiveDesk
 from albor_tui.model.run_tabs import RunTab
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.chart.histogram import Histogram, HistogramData
 from albor_tui.widgets.data import set_list
 from albor_tui.widgets.data.about import AboutSheet
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.data.dropped import DroppedSheet
 from albor_tui.widgets.data.set_list import DataSetList, SetRow, Verification, rows_of
 from albor_tui.widgets.data.source_list import SourceList, about_all, about_source
-from albor_tui.widgets.key_bar import KeyBar, Permits
+from albor_tui.widgets.distribution.histogram import Histogram, HistogramData
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 from albor_tui.widgets.tab_bar import TabBar
 
@@ -55,12 +53,6 @@ PARTS = (
 _KEYS = tuple(part.key for part in PARTS)
 _SIDES = {"#data-left": ("sources", "dropped"), "#data-right": ("about", "lengths")}
 _ON_SETS = frozenset({"read", "verify", "again", "open_run", "part", "turn", "sort", "zoom"})
-
-
-class DataApp(Protocol):
-    """What the screen asks of the app it is on."""
-
-    desk: LiveDesk
 
 
 class DataScreen(PollingScreen):
@@ -116,10 +108,6 @@ class DataScreen(PollingScreen):
         self._asked = ""  # the data set that is being read, or was last
         self._unwanted = threading.Event()  # the answer to that
         self._left = threading.Event()
-
-    @property
-    def desk(self) -> LiveDesk:
-        return cast("DataApp", self.app).desk
 
     @property
     def current(self) -> SetRow | None:
@@ -300,7 +288,7 @@ class DataScreen(PollingScreen):
         found = self._sheets.get(row.view.path)
         sheet = found if isinstance(found, DataSheet) else None
         excuse = _excuse(row, found)
-        offers_check = cast("Permits", self.app).permits("verify")
+        offers_check = self.cockpit.permits("verify")
         self.query_one(AboutSheet).tell(row, excuse, offers_check=offers_check)
         self.query_one(DroppedSheet).tell(sheet, excuse)
         sources = self.query_one(SourceList)
@@ -408,9 +396,7 @@ class DataScreen(PollingScreen):
 
     @on(RunFound)
     def open_run(self, message: RunFound) -> None:
-        from albor_tui.screens.run import RunScreen
-
-        self.app.push_screen(RunScreen(message.view))
+        self.app.push_screen(self.cockpit.run_screen(message.view))
 
     def action_read(self) -> None:
         """To the part that is shown, and back to the list."""

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register
-from albor_core.kernels.ops.swiglu import _divided, swiglu_reference
+from albor_core.kernels.ops.mlp.swiglu import _divided, swiglu_reference
 from albor_core.kernels.toolchain import IS_INTERPRETED, KernelLaunch, jit, tl
 
 E4M3 = torch.float8_e4m3fn

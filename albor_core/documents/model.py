@@ -50,7 +50,7 @@ class BenchDocument(TypedDict):
     model: str
     """the folder of its weights; of a run, its newest checkpoint"""
     device: Literal["cpu", "cuda"]
-    dtype: Annotated[str, keywords(enum="albor_core.cli.generate:DTYPES")]
+    dtype: Annotated[str, keywords(enum="albor_core.cli.model.generate:DTYPES")]
     model_type: Annotated[str, keywords(enum="albor_core.config.shape:FAMILIES")]
     parameters: int
     device_name: str
@@ -79,7 +79,7 @@ class GenerateDocument(TypedDict):
     model: str
     """the folder of its weights; of a run, its newest checkpoint"""
     device: Literal["cpu", "cuda"]
-    dtype: Annotated[str, keywords(enum="albor_core.cli.generate:DTYPES")]
+    dtype: Annotated[str, keywords(enum="albor_core.cli.model.generate:DTYPES")]
     prompt: str
     suffix: str | None
     """what stands after the hole that was filled; null where the prompt was continued"""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import AlborError
 from albor_core.train.optim import adamw, muon

@@ -17,10 +17,12 @@ import torch
 from tiny_run import tiny_config
 
 from albor_core.config.load import parse_config
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.config.shape import RopeScaling
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import adamw, fp8, muon, qk_norm, rms_norm
+from albor_core.kernels.ops.mlp import fp8
+from albor_core.kernels.ops.norms import qk_norm, rms_norm
+from albor_core.kernels.ops.optim import adamw, muon
 from albor_core.kernels.parity import deviations
 from albor_core.model import fused as fused_module
 from albor_core.model.flat import FlatParameters

@@ -9,7 +9,8 @@ import torch
 from kernel_children import interpreted_lines, needs_triton
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import attention, products
+from albor_core.kernels.ops.attention import attention
+from albor_core.kernels.ops.mlp import products
 from albor_core.model.flat import ALIGNED, FlatParameters, misfit
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights

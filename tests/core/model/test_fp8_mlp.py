@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from albor_core.config.sections import TrainingConfig
-from albor_core.kernels.ops import fp8
+from albor_core.config.sections.training import TrainingConfig
+from albor_core.kernels.ops.mlp import fp8
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import HEADROOM, Scales, emulated
 from albor_core.model.fused import FusedLlama

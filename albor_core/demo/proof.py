@@ -2,10 +2,10 @@
 
 proof.tar.xz beside this file is the record of one run of 2026-11-28 on one H200 with torch 2.11,
 
-    python benchmarks/results/proof.py --out p --record proof.tar.xz
+    python research/proof.py --out p --record proof.tar.xz
 
 which trained 398.5M parameters on 108.0M tokens, its trainer killed (-9) twice, and evaluated the
-last checkpoint. benchmarks/results/record.py says what a record leaves out, above all weights. This
+last checkpoint. research/record.py says what a record leaves out, above all weights. This
 module has no facts of the run: each is read from its files and from the store made of them.
 """
 

@@ -57,7 +57,7 @@ _PREFIX, _LOCK = "albor-probe-", "probe.lock"
 
 @dataclass(frozen=True)
 class Sample:
-    """Power readings of the GPUs at one moment."""
+    """GPU samples of one moment."""
 
     wall: float
     gpus: tuple[GpuSample, ...]

@@ -370,7 +370,7 @@ def _told(asked: Mapping[str, Any]) -> EvaluationRequest:
 def _stdin() -> str:
     import sys
 
-    from albor_core.cli.generate import read_text
+    from albor_core.cli.model.generate import read_text
 
     example = "echo 'def f():' | albor eval plan DIR --task text:-"
     if sys.stdin is not None and sys.stdin.isatty():

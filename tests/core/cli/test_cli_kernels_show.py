@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from albor_core.cli.main import cli
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal

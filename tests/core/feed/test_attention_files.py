@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.cli.attention import _lines
+from albor_core.cli.alerts.attention import _lines
 from albor_core.feed.attention.evidence import LINES, evidence
 from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.attention.marks import (

@@ -13,7 +13,7 @@ import pytest
 from cli_user import strict, valid
 
 from albor_core.cli.runs.transfer.export import FORMATS, WHAT
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.files.media_file import publish
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal

@@ -10,21 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from albor_core.store.rows.run_row import Param, RunRow
-
-__all__ = [
-    "AlertRow",
-    "ArtifactRow",
-    "AttemptRow",
-    "EventRow",
-    "JournalPosition",
-    "KeyStat",
-    "NoteRow",
-    "Param",
-    "RunDetail",
-    "RunRow",
-    "SampleRow",
-]
+from albor_core.store.rows.run_row import RunRow
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from albor_tui.screens.run import RunScreen
     from albor_tui.screens.runs.screen import RunsScreen
 
-_DARK_S = 0.25  # the first frame comes then, with or without what it is to show
+_DARK_S = 0.4  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
 _GARBAGE = 50_000  # objects between collections: Python's 700 are met several times a frame
 _ASCII_ONLY = AsciiOnly()

@@ -185,7 +185,7 @@ class AlborApp(App[None]):
             self.screen.runs_changed()
         self.lookout.take(message)
 
-    def look_again(self) -> None:
+    def refresh_attention(self) -> None:
         """Somebody marked an entry: let what is shown of it follow at once. Any thread."""
         self.lookout.hurry()
         for screen in self.screen_stack:

@@ -68,6 +68,27 @@ class RunActionsScreen(RunOriginsScreen):
         """The runs that a key would act on."""
         return ()
 
+    def reveal_acted_on(self) -> Sequence[RunView]:
+        """The same, once somebody has seen which they are."""
+        return self.acted_on()
+
+    def action_stop(self) -> None:
+        self.ask(self.reveal_acted_on(), "stop", "no, keep it running")
+
+    def action_retry(self) -> None:
+        self.ask(self.reveal_acted_on(), "retry")
+
+    def action_checkpoint(self) -> None:
+        self.order(self.reveal_acted_on(), "checkpoint")
+
+    def action_pause(self) -> None:
+        """Each run to the state of the first one's opposite, so that many move together."""
+        views = self.reveal_acted_on()
+        if views and views[0].status == "paused":
+            self.resume(views)
+        else:
+            self.order(views, "pause")
+
     def shows_key(self, action: str) -> bool:
         if action in MEANS:
             return any(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from albor_core.feed.view import RunView
-from albor_tui.widgets.run.panels import OVER, is_guarded
+from albor_tui.widgets.run.guard_panel import is_guarded
+from albor_tui.widgets.run.panels import OVER
 
 SMALL = ("lr", "grad", "speed")  # the small charts, by what the house shows there
 WIDE = ("loss", "machine", "bricks", *SMALL, "log", "guard", "alerts")

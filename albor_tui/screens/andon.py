@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from albor_core.andon.severity import SEVERITIES
 from albor_core.feed.attention.item import AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted

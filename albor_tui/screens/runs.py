@@ -18,7 +18,7 @@ from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from albor_core.feed.view import LOADING, RunsView, RunView
+from albor_core.feed.view.run_view import LOADING, RunsView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from albor_core.feed.view import plain
+from albor_core.feed.view.run_view import plain
 
 SEVERITIES = ("info", "warning", "error", "critical")
 """From "good to know" to "work is being lost now"."""
 
 
 class TroubleKind(NamedTuple):
-    """One kind of trouble. `helps` are actions of feed.offers, the most useful first: the entry
+    """One kind of trouble. `helps` are actions of feed.run.offers, the most useful first: the entry
     names the first one that works on its run. Where none does, it names `key` and `command`, in
     which {run} and {host} are filled in.
     """

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.feed.attention.item import AttentionItem
-from albor_core.feed.view import BrickView, RunView
+from albor_core.feed.view.run_view import BrickView, RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
@@ -425,13 +425,13 @@ def _at_risk(view: RunView) -> str:
     saved = view.checkpoint.last_wall
     if not (view.is_live and saved and view.gpu):
         return ""
-    hours = (view.signs.ranks or 1) * max(0.0, now_wall() - saved) / 3600
+    hours = (view.diagnostics.ranks or 1) * max(0.0, now_wall() - saved) / 3600
     return f"{hours:.1f} GPU-h" if hours >= 0.05 else ""
 
 
 def watched_words(view: RunView) -> Content:
     """What watches a run at work: "3 rules", "2 budgets, tells only: no guard", "not watched"."""
-    watched = view.signs.watched
+    watched = view.diagnostics.watched
     if not watched.is_watched:
         return Content.styled("not watched: no rule is evaluated", "$warning")
     line = Content.styled(watched.counts, "$ink")
@@ -496,7 +496,7 @@ def no_alert_listed(view: RunView) -> Content:
     if view.alerts_open:
         tone = styled.SEVERITY_TONE.get(view.severity, "$warning")
         return Content.styled(f"{view.alerts_open} open", tone)
-    watched = view.signs.watched
+    watched = view.diagnostics.watched
     if view.is_active and not watched.is_watched:
         is_bare = watched.rules == 0 and not watched.budgets
         why = ": no rules" if is_bare else ": no rule is evaluated"
@@ -517,7 +517,7 @@ def no_alert_listed(view: RunView) -> Content:
 def _watched_by(view: RunView) -> Content:
     """Of a run at work without an open alert."""
     is_well = view.status in _WELL and not view.is_silent
-    words = view.signs.watched.words.removeprefix("watched by ")
+    words = view.diagnostics.watched.words.removeprefix("watched by ")
     calm, by, tells = (
         "quiet: watched by " if is_well else "watched by ",
         *words.partition(", ")[::2],

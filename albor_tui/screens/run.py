@@ -26,10 +26,10 @@ from albor_core.run.values.clean import clean
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, PinAsked, RunChanged
 from albor_tui.model.run_tabs import TABS
 from albor_tui.model.source import RunFollower
-from albor_tui.screens.curves import MAX_POINTS
+from albor_tui.screens.base.run_actions import RunActionsScreen
+from albor_tui.screens.charts.curves import MAX_POINTS
+from albor_tui.screens.charts.overview_choice import keys_of
 from albor_tui.screens.dialogs.alert_choice import AlertChoice
-from albor_tui.screens.overview_choice import keys_of
-from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.screens.tabs.page import Page, PageRequest
 from albor_tui.terminal.stylesheet import KeptStylesheet
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
@@ -77,6 +77,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         super().__init__()
         self._view = view
         self._tab = tab if tab in _KEYS else _KEYS[0]
+        self._pages: dict[str, Page] = {}  # those that were shown, by the keys of their tabs
         self._asked: tuple[Page, PageRequest] | None = None
         self._hurry = threading.Event()  # another question waits
         self._problem = ""  # what is damaged of the run
@@ -95,7 +96,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
     @property
     def page(self) -> Page:
         """The page that is shown."""
-        return self.query_one(f"#page-{self._tab}", Page)
+        return self._pages[self._tab]
 
     def compose(self) -> ComposeResult:
         yield TopBar("runs", self._view.name or self._view.id)
@@ -103,9 +104,16 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         yield TabBar(TABS, self._tab)
         yield AlertBanner(id="banner")
         with Container(id="pages"):
-            yield make_page(self._tab, self._page_view)
+            yield self._new_page()
         yield StatusBar()
         yield KeyBar()
+
+    def _new_page(self) -> Page:
+        """The page of the tab; its module is loaded when it is first shown."""
+        (tab,) = (tab for tab in TABS if tab.key == self._tab)
+        kind: type[Page] = getattr(import_module(f"albor_tui.screens.tabs.{tab.key}"), tab.page)
+        page = self._pages[tab.key] = kind(tab.key, self._page_view)
+        return page
 
     def on_mount(self) -> None:
         self._show()
@@ -202,7 +210,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
     @on(CurvesChanged)
     @on(LogArrived)
     async def pass_on(self, message: CurvesChanged | LogArrived) -> None:
-        for overview in self.query("#page-overview").results(Page):
+        if (overview := self._pages.get("overview")) is not None:
             await overview.handle_now(
                 CurvesChanged(message.run_id, message.curves)
                 if isinstance(message, CurvesChanged)
@@ -236,14 +244,11 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         self._hurry.set()
         self.poll_now()
         self.query_one(TabBar).current = key
-        pages = self.query_one("#pages", Container)
-        known = pages.query(f"#page-{key}")
-        if known:
-            page = known.first()
+        if (page := self._pages.get(key)) is not None:
             page.display = True
             cast("KeptStylesheet", self.app.stylesheet).freshen(page)
         else:
-            await pages.mount(make_page(key, self._page_view))
+            await self.query_one("#pages", Container).mount(self._new_page())
         self.page.post_message(self._now())
         self.page.post_message(Page.Shown())
 
@@ -263,7 +268,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         for tab in TABS:
             yield f"Tab: {tab.name}", f"key {tab.stroke}", partial(self.action_tab, tab.key)
         known = [one.name for one in self._view.metrics]
-        for page in self.query(Page):
+        for page in self._pages.values():
             known += page.metrics()
         for name in dict.fromkeys(known):
             yield f"Metric: {clean(name)}", "its chart", partial(self._show_metric, name)
@@ -305,9 +310,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         return super().shows_key(action)
 
     def key_word(self, action: str) -> str:
-        pages = self.query(f"#page-{self._tab}").results(Page)  # none while one is composed
-        said = next((page.key_word(action) for page in pages), "")
-        return said or super().key_word(action)
+        page = self._pages.get(self._tab)  # none while one is composed
+        return (page and page.key_word(action)) or super().key_word(action)
 
     def _open_alerts(self) -> list[AlertRow]:
         return [alert for alert in ordered(self._view.alerts) if alert.is_open]
@@ -352,10 +356,3 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         else:
             done = ids[0] if len(ids) == 1 else f"{len(ids)} alerts"
             self.post_message(CommandReport(name, "ack", "done", done))
-
-
-def make_page(key: str, view: RunView) -> Page:
-    """The page of a tab; its module is loaded when it is first shown."""
-    (tab,) = (tab for tab in TABS if tab.key == key)
-    page: type[Page] = getattr(import_module(f"albor_tui.screens.tabs.{key}"), tab.page)
-    return page(key, view)

@@ -9,7 +9,7 @@ focus and the class `-keys`: a tab, say.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from textual import events
 from textual.app import App
@@ -19,6 +19,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
+from albor_tui.model.cockpit import cockpit_of
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
@@ -33,14 +34,9 @@ def key_name(app: App[Any], binding: Binding) -> str:
     return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
 
 
-class Permits(Protocol):
-    """What the key bar asks of the app it is on."""
-
-    def permits(self, action: str) -> bool: ...
-
-
-class Knows(Protocol):
-    """What it asks of its screen."""
+@runtime_checkable
+class KnowsKeys(Protocol):
+    """A screen that knows which of its keys do something now."""
 
     def shows_key(self, action: str) -> bool: ...
 
@@ -64,26 +60,26 @@ class KeyBar(ErrorBoundary, Widget):
 
     def render(self) -> Content:
         width = self.content_size.width
-        wanted = self._shown_keys()
-        fixed = [b for b in wanted if b.action in _ALWAYS]
-        room = width - sum(self._length(b) for b in fixed)
-        chosen: list[Binding] = []
-        for binding in wanted:
-            if binding not in fixed and self._length(binding) <= room:
-                room -= self._length(binding)
-                chosen.append(binding)
+        named = [(b.action, key_name(self.app, b), self._title(b)) for b in self._shown_keys()]
+        fixed = [one for one in named if one[0] in _ALWAYS]
+        room = width - sum(map(_length, fixed))
+        chosen: list[tuple[str, str, str]] = []
+        for one in named:
+            if one not in fixed and _length(one) <= room:
+                room -= _length(one)
+                chosen.append(one)
         self._drawn, parts, at = [], [], 0
-        for binding in (*chosen, *fixed):
-            key, length = self._key(binding), self._length(binding)
-            self._drawn.append((at, at + length - _GAP, binding.action))
+        for one in (*chosen, *fixed):
+            action, key, title = one
+            self._drawn.append((at, at + _length(one) - _GAP, action))
             parts.append(
                 Content.assemble(
                     (key, "bold $footer-key-foreground"),
-                    (f" {self._title(binding)}", "$footer-description-foreground"),
+                    (f" {title}", "$footer-description-foreground"),
                     " " * _GAP,
                 )
             )
-            at += length
+            at += _length(one)
         return styled.fit(Content("").join(parts), width)
 
     def _shown_keys(self) -> list[Binding]:
@@ -92,8 +88,8 @@ class KeyBar(ErrorBoundary, Widget):
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
-            is_ours = is_ours and cast("Knows", self.screen).shows_key(binding.action)
-            is_ours = is_ours and cast("Permits", self.app).permits(binding.action)
+            is_ours = is_ours and cast("KnowsKeys", self.screen).shows_key(binding.action)
+            is_ours = is_ours and cockpit_of(self.app).permits(binding.action)
             is_ours = is_ours and not self._is_typed(binding)
             if is_ours and enabled and tooltip and binding.description and not binding.system:
                 if binding.action not in found:
@@ -108,16 +104,10 @@ class KeyBar(ErrorBoundary, Widget):
         typing = self.screen.focused
         return typing is not None and typing.check_consume_key(binding.key, binding.key_display)
 
-    def _key(self, binding: Binding) -> str:
-        return key_name(self.app, binding)
-
     def _title(self, binding: Binding) -> str:
         """What its screen calls it now; Textual's own are not all written like ours."""
-        words = cast("Knows", self.screen).key_word(binding.action) or binding.description
+        words = cast("KnowsKeys", self.screen).key_word(binding.action) or binding.description
         return words[:1].upper() + words[1:]
-
-    def _length(self, binding: Binding) -> int:
-        return len(self._key(binding)) + 1 + len(self._title(binding)) + _GAP
 
     async def on_click(self, event: events.Click) -> None:
         x = event.x - self.gutter.left
@@ -125,3 +115,9 @@ class KeyBar(ErrorBoundary, Widget):
             if start <= x < end:
                 await self.app.run_action(action, self._owners.get(action, self.screen))
                 return
+
+
+def _length(named: tuple[str, str, str]) -> int:
+    """Cells of a key, what it does and the gap behind them."""
+    _, key, title = named
+    return len(key) + 1 + len(title) + _GAP

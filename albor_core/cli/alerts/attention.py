@@ -46,17 +46,21 @@ def attention() -> None:
 
 @attention.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--all", "everything", is_flag=True, help="Show what is seen or muted, too.")
-@click.option("--evidence", is_flag=True, help="Show last lines, report, stacks or values, too.")
-@click.option("--watch", is_flag=True, help="Go on, and print what comes and goes.")
+@click.option("--all", "everything", is_flag=True, help="Also show entries that are seen or muted.")
+@click.option(
+    "--evidence", is_flag=True, help="Also show the evidence: last lines, report, stacks or values."
+)
+@click.option(
+    "--watch", is_flag=True, help="Keep running, and print each entry that appears or disappears."
+)
 @json_option
 def ls(runs: tuple[str, ...], everything: bool, evidence: bool, watch: bool, as_json: bool) -> None:
     """List what needs you, the worst first, of all runs or of each RUN.
 
-    With --watch and --json the list is followed by one albor.attention.change/1 document per
-    change, on a line of its own. What runs that ended a moment ago tell is waited for, at most ten
-    seconds; "being_read" has those that are not through then. Exits with 4 while something is
-    neither seen nor muted, 0 otherwise.
+    With --watch and --json each change is one albor.attention.change/1 document on a line of its
+    own. For records of runs that have just ended the command waits at most ten seconds;
+    "being_read" lists runs that are not fully read by then. Exits with 4 while an entry is neither
+    seen nor muted, 0 otherwise.
     """
     look = _looker(runs)
     found = look(_LATE_S)
@@ -78,9 +82,9 @@ def ls(runs: tuple[str, ...], everything: bool, evidence: bool, watch: bool, as_
 @click.argument("entry", metavar="ENTRY|RUN")
 @json_option
 def ack(entry: str, as_json: bool) -> None:
-    """Say that you have seen ENTRY, or all that is open of RUN.
+    """Mark ENTRY, or all open entries of RUN, as seen.
 
-    It is kept with the run. It counts again if it comes back in a later attempt.
+    The mark is stored with the run. An entry that comes back in a later attempt is open again.
     """
     from albor_core.feed.attention.marks import acknowledge
 
@@ -94,11 +98,11 @@ def ack(entry: str, as_json: bool) -> None:
 @click.argument("entry", metavar="ENTRY|RUN")
 @click.option(
     "--for", "seconds", type=TIME_SPAN, required=True, metavar="TIME",
-    help="How long: 30m, 1h, 2d.",
+    help="Mute for this time: 30m, 1h, 2d.",
 )  # fmt: skip
 @json_option
 def mute(entry: str, seconds: float, as_json: bool) -> None:
-    """Leave ENTRY, or all that is open of RUN, out of the count for a time."""
+    """Mute ENTRY, or all open entries of RUN: they are not counted for a time."""
     from albor_core.feed.attention.marks import mute as set_muted
 
     if seconds > _MOST_S:
@@ -143,7 +147,7 @@ def _looker(references: Sequence[str]) -> Callable[[float], AttentionList]:
     from albor_core.feed.attention.derive import narrowed
     from albor_core.feed.attention.watch import AttentionFeed
     from albor_core.feed.runs.watch import RunsFeed
-    from albor_core.run.rundir import check_home
+    from albor_core.run.home.folders import check_home
     from albor_core.store.query.resolve import find_run
 
     check_home()
@@ -216,7 +220,7 @@ def _say_done(
 
 def _note_look() -> None:
     from albor_core.feed.attention.marks import note_look
-    from albor_core.run.rundir import albor_home
+    from albor_core.run.home.folders import albor_home
 
     if albor_home().is_dir():
         note_look(albor_home(), time.time())

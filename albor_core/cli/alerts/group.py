@@ -41,7 +41,7 @@ _BAD_RULES = ConfigError.exit_code
     },
 )
 def alerts() -> None:
-    """List, acknowledge and test Andon alerts."""
+    """List and acknowledge alerts, list and test alert rules (Andon, the board of all alerts)."""
 
 
 @alerts.command()
@@ -50,7 +50,7 @@ def alerts() -> None:
     "--open",
     "open_only",
     is_flag=True,
-    help="Show open alerts only: neither over nor acknowledged.",
+    help="Show open alerts only: neither ended nor acknowledged.",
 )
 @json_option
 def ls(run: str | None, open_only: bool, as_json: bool) -> None:
@@ -122,7 +122,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
 def rules(run: str, as_json: bool) -> int:
     """List the rules that watch RUN, each in one sentence.
 
-    Rules that cannot be used are said, and the exit code is then 2.
+    Exits with 2 and names the rules that cannot be used, if there are any.
     """
     from albor_core.feed.archive.rule_replay import rule_json, rules_of
 
@@ -151,7 +151,7 @@ def rules(run: str, as_json: bool) -> int:
     type=click.Choice(tuple(ACTIONS)),
     default="notify",
     show_default=True,
-    help="Assume this action.",
+    help="Test the rule with this action.",
 )
 @click.option(
     "--rules-of",
@@ -162,7 +162,7 @@ def rules(run: str, as_json: bool) -> int:
 @click.option(
     "--expect",
     type=click.Choice(("none", "fires")),
-    help="Exit with 1 unless no rule fires, or unless each one does.",
+    help="Exit with 1 if the rules do otherwise: none fires, or each one fires.",
 )
 @json_option
 def test(
@@ -175,10 +175,9 @@ def test(
 ) -> int:
     """Test rules against the history of RUN; no alert is raised.
 
-    Without a CONDITION (for example "loss > 3") the run's own rules are tested; those that cannot
-    be used are said, and the exit code is then 2; it is 3 where a CONDITION had no value to
-    compare. With --expect a rule that found no value to compare is not as expected either way:
-    nothing was tested.
+    Without a CONDITION (for example "loss > 3") the run's own rules are tested. Exits with 2 if a
+    rule cannot be used, and with 3 if a CONDITION found no value to compare. With --expect a rule
+    that found no value counts as not as expected, whichever is expected: nothing was tested.
     """
     from albor_core.feed.archive import rule_replay
 

@@ -11,7 +11,8 @@ import click
 
 from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
 from albor_core.run.errors import ConfigError, NotFoundError
-from albor_core.run.rundir import RunDir, albor_home
+from albor_core.run.home.folders import albor_home
+from albor_core.run.rundir import RunDir
 from albor_core.store.query.resolve import find_run
 
 
@@ -33,7 +34,7 @@ class NotifyOutcome:
 def notify_test(run: str | None, name: str | None, as_json: bool) -> int:
     """Send a test message to the sinks of RUN; without RUN, to those of rules.yaml.
 
-    Prints what each answered. Exits 1 if one did not take it, 3 where there is none.
+    Prints the answer of each. Exits with 1 if one refused it, 3 if there is none.
     """
     from albor_core.andon.channels.kept_sinks import RULES_FILE, sinks_of, user_sinks
 

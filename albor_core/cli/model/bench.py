@@ -26,14 +26,14 @@ _PEER = ("transformers tok/s", "ratio")
 @click.argument("folder", metavar="DIR|RUN")
 @click.option("--batch", "batches", type=click.IntRange(1), multiple=True, metavar="N",
               show_default="1 and 8",
-              help="Write N texts at once; may be given several times.")  # fmt: skip
+              help="Generate N texts at once; repeatable.")  # fmt: skip
 @click.option("--context", "contexts", type=click.IntRange(1), multiple=True, metavar="N",
-              show_default="128", help="After N tokens; may be given several times.")  # fmt: skip
+              show_default="128", help="Measure after N context tokens; repeatable.")  # fmt: skip
 @click.option("--new-tokens", type=click.IntRange(2), metavar="N", show_default="64",
-              help="Write N tokens each.")  # fmt: skip
+              help="Generate N tokens for each text.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True,
-              help="Measure each N times, in turn with transformers.")  # fmt: skip
-@click.option("--alone", is_flag=True, help="Leave transformers out where it is installed.")
+              help="Repeat each measurement N times, alternating with transformers.")  # fmt: skip
+@click.option("--alone", is_flag=True, help="Do not measure transformers, even if it is installed.")
 @place_options
 @json_option
 @plans(lambda told: [model_source(told["folder"])], lambda _: [], opens_model)
@@ -49,10 +49,10 @@ def bench(
     as_json: bool,
 ) -> None:
     """Time the model in DIR, or the newest checkpoint of RUN, on random prompts: prefill, the time
-    of a token at p50 and p99 by batch and context, and the share of the bandwidth law, the least
+    of a token at p50 and p99 by batch and context, and the share of the bandwidth bound, the least
     time in which the device can read weights and cache.
 
-    transformers' generate is timed beside it where it is installed, in turn.
+    transformers' generate is timed in turn with it, if it is installed.
     """
     from albor_core.cli.model.folder import load_newest
     from albor_core.model.generate.measure import measure, read_bandwidth

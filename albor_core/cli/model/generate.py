@@ -44,7 +44,7 @@ def place_options(command: F) -> F:
         type=click.Choice(["auto", *DTYPES]),
         default="auto",
         show_default=True,
-        help="Compute in these numbers; auto is bf16 on a GPU and fp32 on a CPU.",
+        help="Compute in this number format; auto is bf16 on a GPU and fp32 on a CPU.",
     )
     return device(dtype(command))
 
@@ -59,27 +59,27 @@ def _sources(told: Mapping[str, Any]) -> list[str | Path]:
 @click.argument("folder", metavar="DIR|RUN")
 @click.argument("prompt", required=False)
 @click.option("--prompt-file", metavar="FILE", help="Read the prompt from FILE; - is stdin.")
-@click.option("-n", "number", type=click.IntRange(1), default=1, help="Write N texts.")
+@click.option("-n", "number", type=click.IntRange(1), default=1, help="Generate N texts.")
 @click.option("--max-new-tokens", type=int, default=256, show_default=True, metavar="N",
               help="End a text after N tokens.")  # fmt: skip
 @click.option("--temperature", type=float, default=0.0, show_default=True, metavar="T",
               help="Divide logits by T before a draw; 0 takes the likeliest token.")  # fmt: skip
 @click.option("--top-p", type=float, default=1.0, show_default=True, metavar="P",
-              help="Draw from the fewest tokens of probability P.")  # fmt: skip
+              help="Draw from the fewest tokens whose probabilities add up to P.")  # fmt: skip
 @click.option("--top-k", type=int, default=0, show_default=True, metavar="K",
               help="Draw from the K likeliest tokens; 0 is all.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True,
-              help="Draw with this seed; of N texts the second has the next one.")  # fmt: skip
+              help="Draw with this seed; further texts use the following seeds.")  # fmt: skip
 @click.option("--stop", "stops", multiple=True, metavar="TEXT",
-              help="End before TEXT; may be given several times.")  # fmt: skip
+              help="End a text before TEXT; may be given several times.")  # fmt: skip
 @click.option("--bos", is_flag=True,
-              help="Put the token that begins a text before the prompt.")  # fmt: skip
+              help="Put the begin-of-text token before the prompt.")  # fmt: skip
 @click.option("--suffix", metavar="TEXT",
-              help="Write what stands between PROMPT and TEXT.")  # fmt: skip
+              help="Generate the text between PROMPT and TEXT.")  # fmt: skip
 @click.option("--order", type=click.Choice(("psm", "spm")),
-              help="Let the model read PROMPT first (psm, the default) or --suffix.")  # fmt: skip
+              help="Give PROMPT first (psm, the default) or --suffix first (spm).")  # fmt: skip
 @click.option("--tokenizer", metavar="FILE", type=click.Path(path_type=Path),
-              help="Use this tokenizer, not the one beside the weights.")  # fmt: skip
+              help="Use this tokenizer instead of the one beside the weights.")  # fmt: skip
 @place_options
 @json_option
 @plans(_sources, lambda _: [], opens_model)
@@ -101,10 +101,10 @@ def generate(
 ) -> None:
     """Continue PROMPT with the model in DIR, or the newest checkpoint of RUN, which may be running.
 
-    Without PROMPT it is read from stdin. A text ends where the model says so, at --stop, after
-    --max-new-tokens or at the end of the context. The same words give the same text again, on the
-    same device and --dtype. With --suffix a hole is filled: the tokenizer's own sentinels mark it,
-    and any special token ends it.
+    Without PROMPT it is read from stdin. A text ends at the model's end token, at --stop, after
+    --max-new-tokens or at the end of the context. The same arguments give the same text again, on
+    the same device and --dtype. With --suffix the model fills a hole: the tokenizer's own sentinels
+    mark it, and any special token ends it.
     """
     if order is not None and suffix is None:
         raise UsageError("--order without --suffix", hint="name what stands after the hole")

@@ -44,7 +44,7 @@ _HEAD = """\
     default="demo",
     show_default=True,
     metavar="NAME",
-    help="Begin with the values of a config that comes with Albor, such as train/pretrain-50m.",
+    help="Start from the values of a config that comes with Albor, such as train/pretrain-50m.",
 )
 @json_option
 @plans(lambda _: [], lambda told: [_place(told["path"])])
@@ -76,8 +76,8 @@ def _place(path: Path) -> Path:
 
 def _config(name: str, shown: str) -> tuple[str, list[str]]:
     """The text of the file, and the commands that make its data and plan it."""
-    from albor_core.config.config_file import packaged_config, packaged_configs
-    from albor_core.config.strict_yaml import load_yaml
+    from albor_core.config.text.config_file import packaged_config, packaged_configs
+    from albor_core.config.text.strict_yaml import load_yaml
     from albor_core.run.values.numbers import parse_count
 
     if (source := packaged_config(name)) is None:

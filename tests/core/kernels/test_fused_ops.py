@@ -29,7 +29,7 @@ from albor_core.kernels.ops.cross_entropy import (
 from albor_core.kernels.ops.mlp.swiglu import swiglu, swiglu_reference, swiglu_triton
 from albor_core.kernels.ops.norms.add_rms_norm import add_rms_norm, add_rms_norm_reference
 from albor_core.kernels.parity import _upstream
-from albor_core.model.llama import rotate
+from albor_core.model.rotary import rotate
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 CASES = [(op, shape) for op, shapes in SHAPES.items() for shape in shapes]

@@ -16,8 +16,8 @@ from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
-from albor_core.train.step.choose import compared, uneven
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.gate import compared, uneven
 
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
 CLAIMS = [

@@ -99,10 +99,10 @@ def test_the_plan_counts_with_the_trainers_own_numbers():
     from albor_core.model import fused, llama
     from albor_core.train.optim import muon
     from albor_core.train.ranks import peer_copies
-    from albor_core.train.step import choose
     from albor_core.train.step import fused as graphed
+    from albor_core.train.step import gate
 
-    assert estimated.GATE_ROWS == choose.GATE_ROWS
+    assert estimated.GATE_ROWS == gate.GATE_ROWS
     assert estimated.LOGITS_BYTES == fused.LOGITS_BYTES
     assert estimated.SCORED_BYTES == llama.SCORED_BYTES == fused.SCORED_BYTES
     assert estimated.GRAPHED_TOKENS == graphed.GRAPHED_TOKENS

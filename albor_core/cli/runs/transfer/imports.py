@@ -14,7 +14,7 @@ from albor_core.cli.common.output import clean, emit, json_option, print_line, p
 from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.integrations.importers.find import ALBOR, SOURCES, FoundFiles, find, titles
 from albor_core.run.errors import DataError, NotFoundError, Problem, TryAgainError, UsageError
-from albor_core.run.rundir import own_home
+from albor_core.run.home.folders import own_home
 
 if TYPE_CHECKING:
     from albor_core.integrations.importers.run_import import ImportResult
@@ -77,7 +77,10 @@ def _planned(_: Callable[..., Any], told: Parameters) -> Estimate:
     "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH..."
 )
 @click.option(
-    "--from", "kind", type=click.Choice(SOURCES), help="Import only history of this kind."
+    "--from",
+    "kind",
+    type=click.Choice(SOURCES),
+    help="Import only histories of this tracker or format.",
 )
 @click.option("--experiment", help="Put all imported runs into this experiment.")
 @json_option

@@ -20,7 +20,8 @@ from albor_core.integrations.importers.copies.copied_runs import (
 )
 from albor_core.integrations.importers.run_import import ImportResult
 from albor_core.run.errors import AlborError
-from albor_core.run.rundir import open_plain, place_of, placed, read_json
+from albor_core.run.home.runs import place_of, placed
+from albor_core.run.rundir import open_plain, read_json
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.reader import Reader
 

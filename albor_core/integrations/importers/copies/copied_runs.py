@@ -30,16 +30,10 @@ from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.pulled_file import Pulled, read_pulled, write_pulled
 from albor_core.run.files.whole_file import temporary_beside, write_bytes, write_json
-from albor_core.run.registry import host_word, is_same_run, known_as, register
-from albor_core.run.rundir import (
-    MAX_JSON_BYTES,
-    RunDir,
-    is_run_id,
-    own_home,
-    private_folder,
-    read_json,
-    run_at,
-)
+from albor_core.run.home.folders import own_home, private_folder
+from albor_core.run.home.registry import host_word, is_same_run, known_as, register
+from albor_core.run.home.runs import run_at
+from albor_core.run.rundir import MAX_JSON_BYTES, RunDir, is_run_id, read_json
 from albor_core.run.values.lenient import mapping
 from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.index.catch_up import drain_index

@@ -14,7 +14,8 @@ from pathlib import Path
 from albor_core.feed.run.status import run_status
 from albor_core.integrations.importers.copies.copied_runs import CopiedSource, Copy, FoundRun
 from albor_core.run.files.pulled_file import Pulled, write_pulled
-from albor_core.run.rundir import RunDir, is_run_id, private_folder
+from albor_core.run.home.folders import private_folder
+from albor_core.run.rundir import RunDir, is_run_id
 from albor_core.store.index.indexer import Indexer
 from albor_core.store.query.table import RunList
 from albor_core.store.query.terms import Filter

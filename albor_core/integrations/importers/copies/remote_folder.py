@@ -39,7 +39,8 @@ from albor_core.integrations.importers.copies.copied_runs import (
     room_for,
 )
 from albor_core.run.errors import AlborError, NotFoundError, TryAgainError, UsageError
-from albor_core.run.rundir import is_run_id, place_of
+from albor_core.run.home.runs import place_of
+from albor_core.run.rundir import is_run_id
 from albor_core.run.values.clean import clean
 
 _HOST = re.compile(

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 from albor_core.cli.model.generate import DTYPES, _prompt, clean_text
 from albor_core.model.generate.text_model import load_text_model
 from albor_core.run.errors import UsageError
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 PROMPT = "def fibonacci(n):"
 

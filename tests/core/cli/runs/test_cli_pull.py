@@ -19,8 +19,9 @@ from albor_core.integrations.importers.copies.remote_folder import parse_place
 from albor_core.run.errors import UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal, read_journal
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.query.reader import Reader
 from albor_core.store.watch.watcher import is_watchable
 

@@ -201,7 +201,7 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
 def _cockpit(options: argparse.Namespace) -> int:
     gc.disable()  # 40,000 objects of modules and styles, all to stay; the app enables it again
     run, place = _resolve(options.target)
-    from albor_core.feed.view import RunView
+    from albor_core.feed.view.run_view import RunView
     from albor_tui.app import AlborApp
     from albor_tui.look import glyphs, themes
     from albor_tui.model.desk import LiveDesk

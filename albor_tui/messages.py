@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view.run_view import RunsView, RunView
 from albor_core.store.rows.series import Series
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class RunFound(Message):
 
 @dataclass
 class OriginRead(Message):
-    """Where a run comes from, as feed.offers.origin_of says; None: it could not be read."""
+    """Where a run comes from, as feed.run.offers.origin_of says; None: it could not be read."""
 
     run_id: str
     path: str

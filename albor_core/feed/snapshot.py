@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from albor_core.feed.attention.watch import entries_of
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.tail import last_lines
-from albor_core.feed.view import RunsView, RunView, plain
+from albor_core.feed.view.run_view import RunsView, RunView, plain
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import strict_json
@@ -63,7 +63,7 @@ def document(view: RunView, feed: RunFeed) -> MonitorDocument:
         },
         "age_s": view.age_s,
         "attention": [item.to_json() for item in entries_of(view)],
-        "watched": view.signs.watched.words if view.is_active else "",
+        "watched": view.diagnostics.watched.words if view.is_active else "",
         "now": now,
         "state": strict_json(feed.files.state.get()),
         "guard": strict_json(view.guard),

@@ -120,7 +120,7 @@ def mute(entry: str, seconds: float, as_json: bool) -> None:
 
 def document(found: AttentionList, proofs: Mapping[str, Sequence[str]]) -> AttentionDocument:
     """albor.attention/1, with lines of evidence by id of the entry where they were asked for."""
-    from albor_core.feed.view import plain
+    from albor_core.feed.view.run_view import plain
 
     worst: Any = found.severity or None
     items: Any = [

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from albor_core.cli.common.alert_lines import AlertLines
 from albor_core.cli.common.output import clean, emit, metric_text, print_note
 from albor_core.cli.common.run_ending import print_ending
-from albor_core.feed.runs.newest import metrics_of_state
-from albor_core.feed.runs.status import run_status
-from albor_core.feed.terminal import terminal_of
+from albor_core.feed.run.status import run_status
+from albor_core.feed.run.terminal import terminal_of
+from albor_core.feed.view.newest import metrics_of_state
 from albor_core.launch.launcher import Launcher
 from albor_core.launch.local import LOCAL
 from albor_core.run.errors import StoreError

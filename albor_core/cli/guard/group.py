@@ -185,7 +185,7 @@ def _recorded(
 @json_option
 def status(run_ref: str, as_json: bool) -> int:
     """Show which guard supervises RUN, what it is doing, and how often it restarted the program."""
-    from albor_core.feed.runs.status import guard_standing, run_status
+    from albor_core.feed.run.status import guard_standing, run_status
 
     found = find_run(run_ref)
     guard_now: Any = read_guard(found)

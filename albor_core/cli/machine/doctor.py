@@ -276,7 +276,7 @@ def _terminal() -> Check:
 
 def _runs() -> Check:
     from albor_core.cli.common.run_ending import way_on
-    from albor_core.feed.runs.status import run_status
+    from albor_core.feed.run.status import run_status
 
     words: dict[str, list[RunDir]] = {}
     for run in registered_runs():

@@ -157,7 +157,7 @@ def _update_stores(run: RunDir) -> None:
 def _metrics_of(run: RunDir) -> frozenset[str]:
     """What the run logs, as its stores and its state file tell."""
     from albor_core.feed.run.detail import RunFeed
-    from albor_core.feed.runs.newest import metrics_of_state
+    from albor_core.feed.view.newest import metrics_of_state
 
     feed = RunFeed(run)
     try:

@@ -31,7 +31,7 @@ from albor_core.data.mix.portions import (
     portions,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, from_json
 from albor_core.data.stage.output import Output, finish, output_size, sample_of
 from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity

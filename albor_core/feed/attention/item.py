@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from albor_core.feed.view import plain
+from albor_core.feed.view.run_view import plain
 
 if TYPE_CHECKING:
     from albor_core.documents.alerts import AttentionFields
@@ -22,7 +22,7 @@ SEVERITIES = ("info", "warning", "error", "critical")
 
 
 class TroubleKind(NamedTuple):
-    """One kind of trouble. `helps` are actions of feed.offers, the most useful first: the entry
+    """One kind of trouble. `helps` are actions of feed.run.offers, the most useful first: the entry
     names the first one that works on its run. Where none does, it names `key` and `command`, in
     which {run} and {host} are filled in.
     """

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.pulled_file import Pulled, read_pulled, write_pulled

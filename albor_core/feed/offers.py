@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, RunStatus
 from albor_core.feed.view import RunView
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.guard_state import read_guard
 from albor_core.run.program.stop_unguarded import STOP_SIGNALS

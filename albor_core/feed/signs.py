@@ -6,9 +6,10 @@ feed/run/sign_files.py reads them, of active runs and of those that ended lately
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.headlines import HEADLINES
 from albor_core.run.values.quantity import counted
 

@@ -14,10 +14,10 @@ import signal
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.errors import TryAgainError, UsageError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.files.whole_file import write_json

@@ -16,10 +16,10 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.errors import AlborError, InUseError
 
 _held: dict[tuple[int, int], int] = {}  # descriptors of locks taken here, by device and inode

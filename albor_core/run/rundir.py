@@ -17,10 +17,11 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError, remedy
 from albor_core.run.files.whole_file import write_bytes, write_json
 from albor_core.run.liveness import Liveness, liveness

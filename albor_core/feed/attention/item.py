@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from albor_core.feed.view import plain
+from albor_core.run.light_dataclass import dataclass
 
 SEVERITIES = ("info", "warning", "error", "critical")
 """From "good to know" to "work is being lost now"."""

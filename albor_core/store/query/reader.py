@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from albor_core.andon.severity import alert_data, severity_of
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import number_of
 from albor_core.store.file.axis import SECONDS, STEP, axis_column

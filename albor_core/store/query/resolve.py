@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.registry import host_word, known_as
 from albor_core.run.rundir import (

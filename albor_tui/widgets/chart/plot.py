@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from albor_core.light_dataclass import dataclass
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.ticks import Range
 
 _BLANK = frozenset(" \u2800")

@@ -34,7 +34,7 @@ from albor_tui.model import readonly
 from albor_tui.model.desk import LiveDesk
 from albor_tui.model.launchpad import LiveLaunchpad
 from albor_tui.model.source import LiveSource
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.terminal.link import LinkDriver
 from albor_tui.terminal.stylesheet import KeptStylesheet
@@ -45,7 +45,7 @@ from albor_tui.widgets.key_bar import key_name
 
 if TYPE_CHECKING:
     from albor_tui.screens.run import RunScreen
-    from albor_tui.screens.runs import RunsScreen
+    from albor_tui.screens.runs.screen import RunsScreen
 
 _DARK_S = 0.4  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
@@ -165,7 +165,7 @@ class AlborApp(App[None]):
 
     def on_mount(self) -> None:
         run = self._first_run
-        screen = _home() if run is None else open_run(run, self._first_tab)
+        screen = _home() if run is None else self.run_screen(run, self._first_tab)
         screen.defer_first_frame(_DARK_S)
         self.push_screen(screen)
         self._cover_if_too_small(self.size)
@@ -226,8 +226,16 @@ class AlborApp(App[None]):
         from albor_tui.model.loudness import loudness
 
         self.lookout.loudness = loudness()
-        names = ("runs", "run", "attention", "dialogs.help", "diff", "dialogs.prompt", "andon")
-        for name in (*names, "launch", "data.room"):
+        names = (
+            "runs.screen",
+            "run",
+            "attention",
+            "dialogs.help",
+            "diff",
+            "dialogs.prompt",
+            "andon",
+        )
+        for name in (*names, "launch", "data.screen"):
             importlib.import_module(f"albor_tui.screens.{name}")
         for look in themes.ALL:
             self.stylesheet.prepare(themes.variables(look))
@@ -247,6 +255,12 @@ class AlborApp(App[None]):
     def permits(self, action: str) -> bool:
         """Whether an action is not one of those that a read-only cockpit refuses."""
         return not (self.is_read_only and action in readonly.ACTING)
+
+    def run_screen(self, view: RunView, tab: str = "") -> RunScreen:
+        """The screen of a run, on one of its tabs, to be pushed."""
+        from albor_tui.screens.run import RunScreen
+
+        return RunScreen(view, tab)
 
     async def run_action(
         self,
@@ -323,14 +337,7 @@ def _is_command(binding: Binding) -> bool:
     return is_said and not binding.system and binding.action not in _TEXTUALS
 
 
-def open_run(view: RunView, tab: str = "") -> RunScreen:
-    """The screen of a run, on one of its tabs."""
-    from albor_tui.screens.run import RunScreen
-
-    return RunScreen(view, tab)
-
-
 def _home() -> RunsScreen:
-    from albor_tui.screens.runs import RunsScreen
+    from albor_tui.screens.runs.screen import RunsScreen
 
     return RunsScreen()

@@ -19,7 +19,7 @@ from albor_tui.messages import AttentionChanged
 from albor_tui.model.loudness import Loudness
 from albor_tui.model.newcomers import Newcomers
 from albor_tui.model.source import LiveSource
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.base.polling_screen import PollingScreen
 
 GAP_S = 10.0  # between two notices: what comes up meanwhile is told in one
 WAIT_S = 1.0  # until the next try, while a command waits for its answer on the same line
@@ -48,7 +48,7 @@ class Lookout:
 
     def take(self, message: AttentionChanged) -> None:
         """The newest list."""
-        from albor_tui.screens.runs import RunsScreen
+        from albor_tui.screens.runs.screen import RunsScreen
 
         self._news.take(message.found)
         if self._is_fresh and message.found.open and isinstance(self._app.screen, RunsScreen):

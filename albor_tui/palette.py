@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from textual.app import SystemCommand
 from textual.command import DiscoveryHit, Hit, Hits, Provider
@@ -18,7 +18,7 @@ from textual.fuzzy import Matcher
 
 from albor_core.feed.view import RunView
 from albor_core.run.values.clean import clean
-from albor_tui.model.source import HasSource
+from albor_tui.model.cockpit import cockpit_of
 
 _MOST = 20
 _LISTED = 5
@@ -70,13 +70,13 @@ class RunsProvider(Provider):
 
     async def startup(self) -> None:
         """The runs of the home screen, or, where the cockpit began on one run, those of a look."""
-        from albor_tui.screens.runs import RunsScreen
+        from albor_tui.screens.runs.screen import RunsScreen
 
         home = next((s for s in self.app.screen_stack if isinstance(s, RunsScreen)), None)
         self._found = home.rows if home else await asyncio.to_thread(self._look)
 
     def _look(self) -> tuple[RunView, ...]:
-        overview = cast("HasSource", self.app).source.overview()
+        overview = cockpit_of(self.app).source.overview()
         try:
             return overview.poll().rows
         finally:
@@ -106,9 +106,7 @@ class RunsProvider(Provider):
 
 
 def _open(provider: RunsProvider, view: RunView) -> None:
-    from albor_tui.screens.run import RunScreen
-
-    provider.app.push_screen(RunScreen(view))
+    provider.app.push_screen(cockpit_of(provider.app).run_screen(view))
 
 
 def _title(view: RunView) -> str:

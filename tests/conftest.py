@@ -11,8 +11,10 @@ import zlib
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sweep_share import ROOT, drawn, newest_commit, touched_files
 
 BEGUN = time.monotonic()
+LEFT_OUT = {}  # files of the sweep that --share did not draw
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
 os.environ.setdefault("ALBOR_QUIET", "1")  # what programs print is compared with what they said
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts behind
@@ -247,6 +249,12 @@ def pytest_addoption(parser):
     parser.addoption(
         "--within", type=int, metavar="SECONDS", help="begin no test later; files in another order"
     )
+    parser.addoption(
+        "--share",
+        type=int,
+        metavar="N",
+        help="of the sweep's files one in N, as the commit draws them",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -279,6 +287,32 @@ def pytest_collection_modifyitems(config, items):
         is_long = is_sweep or item.get_closest_marker("sweep") is not None
         if is_left_out or is_long or any(part in item.nodeid for part in STARTS_THINGS):
             item.add_marker(pytest.mark.slow)
+    if config.option.share is not None:
+        leave_out(items, config)
+
+
+def leave_out(items, config):
+    """Deselect the files of the sweep that this commit does not draw; their names are printed."""
+    swept = [item for item in items if item.get_closest_marker("sweep")]
+    files = {item.path.relative_to(ROOT).as_posix() for item in swept}
+    left = files - drawn(files, config.option.share, newest_commit(), touched_files())
+    gone = {item for item in swept if item.path.relative_to(ROOT).as_posix() in left}
+    items[:] = [item for item in items if item not in gone]
+    config.hook.pytest_deselected(items=list(gone))
+    getattr(config, "workeroutput", LEFT_OUT)["left_out"] = sorted(left)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """What a process of pytest-xdist left out, told to the one that prints."""
+    LEFT_OUT.update(getattr(node, "workeroutput", {}))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if left_out := LEFT_OUT.get("left_out"):
+        files = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
+        terminalreporter.write_sep("=", f"{files} of the sweep left to other commits")
+        terminalreporter.write_line("\n".join(left_out))
 
 
 def hash_of(text):

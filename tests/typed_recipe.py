@@ -6,7 +6,8 @@ from typing import Literal
 import pytest
 
 from albor_core.config.recipes import registry
-from albor_core.config.sections import Count, Fraction01, Section
+from albor_core.config.sections.numbers import Count, Fraction01
+from albor_core.config.sections.section import Section
 
 TINY = """
 model: {architecture: {hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4,

@@ -9,7 +9,8 @@ from albor_core.run.light_dataclass import dataclass
 
 @dataclass(frozen=True)
 class AlertEffect:
-    """Of one action; the trainer's part of it is in train/alert_actions.py (`RESPONSES`)."""
+    """The effect of one action: its severity and description. The trainer's response is in
+    train/alert_actions.py (`RESPONSES`)."""
 
     severity: str
     """Of an alert that names none: a word of andon.severity."""
@@ -32,5 +33,5 @@ OLD_SPELLINGS = {"warn": "notify"}
 
 
 def action_of(word: str) -> str:
-    """An action under the name of today; any other word as it is."""
+    """The current name of an action; any other word unchanged."""
     return OLD_SPELLINGS.get(word, word)

@@ -37,7 +37,7 @@ class Alert:
 
     @property
     def event(self) -> str:
-        """The name of the event that tells of it."""
+        """The name of the event that records the alert."""
         return "andon.clear" if self.state == "cleared" else "andon.alert"
 
     def to_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def make_alert(
     attempt: int,
     severity: str = "",
 ) -> Alert:
-    """An alert with its id filled in, and the severity of its action where none is given."""
+    """Make an alert, with its id, and with the severity of its action if none is given."""
     action = action_of(action)
     assert action in ACTIONS, action
     assert kind in KINDS, kind
@@ -89,7 +89,8 @@ def make_alert(
 
 
 def alert_from(said: Mapping[str, Any]) -> Alert:
-    """What `Alert.to_json` gave. Raises KeyError or TypeError for anything else."""
+    """The alert of data that `Alert.to_json` returned. Raises KeyError or TypeError for anything
+    else."""
     named = {one.name: said[one.name] for one in fields(Alert)}
     numbers = {name: number_of(said[name]) for name in ("value", "threshold")}
     return Alert(**(named | {k: math.nan if v is None else v for k, v in numbers.items()}))

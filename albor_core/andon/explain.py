@@ -1,4 +1,4 @@
-"""What can raise an alert or stop a run, in sentences: part of every plan."""
+"""Describes in sentences what can raise an alert or stop a run: part of every plan."""
 
 from __future__ import annotations
 
@@ -84,10 +84,11 @@ def andon_sentences(
     vocab_size: int | None = None,
     first_gradients: float = 0.0,
 ) -> tuple[str, ...]:
-    """`explain` for a resolved `monitoring` section; bad rules are left to `andon_problems`.
+    """`explain` for a resolved `monitoring` section; bad rules are reported by `andon_problems`.
 
-    With `vocab_size`, a loss rule that a fresh model violates (it starts at ln V) says so; so does
-    one that would stop or pause it for a gradient's norm of `first_gradients`, if that is not 0.
+    With `vocab_size`, the sentence of a loss rule that a new model violates (its loss starts at ln
+    V) says so; likewise a rule that would stop or pause the run at a gradient norm of
+    `first_gradients`, if that is not 0.
     """
     try:
         rules = rules_from(monitoring, warmup_steps=warmup_steps)
@@ -121,7 +122,7 @@ def andon_sentences(
 
 
 def andon_problems(monitoring: Mapping[str, Any], *, file: str = "") -> tuple[Problem, ...]:
-    """Every rule of a `monitoring` section that cannot be used, with the file it stands in."""
+    """The unusable rules of a `monitoring` section, each with the file it stands in."""
     try:
         rules_from(monitoring, warmup_steps=0)
     except ConfigError as error:

@@ -1,7 +1,7 @@
-"""How bad something is: one of four words, wherever an event, an alert or a run has a severity.
+"""Severities: one of four words for how bad something is, for every event, alert and run.
 
-Journals, stores and checkpoints of earlier versions say it in colours; whoever reads a word that
-may be an old one takes it through `severity_of`.
+Journals, stores and checkpoints of earlier versions use colours; code that reads a word which may
+be an old one passes it through `severity_of`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ COLOURS = {"green": "info", "yellow": "warning", "red": "error"}
 
 
 def severity_of(word: Any) -> str:
-    """The severity that a word of any age means; `info` for one that is not a severity."""
+    """The severity of a word of any version; `info` for one that is not a severity."""
     if not isinstance(word, str):
         return CALM
     return word if word in SEVERITIES else COLOURS.get(word, CALM)
 
 
 def alert_data(name: Any, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The data of an event, which has a severity of its own where it tells of an alert."""
+    """The data of an event; the severity of an alert in it has its current name."""
     if name not in ("andon.alert", "andon.clear") or "severity" not in data:
         return data
     return {**data, "severity": severity_of(data["severity"])}
 
 
 def worst(words: Iterable[Any]) -> str:
-    """The worst of them; `info` of none."""
+    """The worst of several severities; `info` if there are none."""
     return max(map(severity_of, words), key=SEVERITIES.index, default=CALM)

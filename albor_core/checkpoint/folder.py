@@ -7,9 +7,9 @@
 
 Written as `step-N.part`, each file hashed and fsynced, the manifest last, then renamed: readers see
 `step-N` only when all of it is on the disk. The manifest carries the hash of each file and its own,
-and an id over all of them, so a flipped bit, a cut file or files swapped between checkpoints are
-found before anything is loaded; such a directory is set aside as `bad-...`, never deleted. No
-pickle anywhere.
+and an id over all of them, so flipped bits, truncated files and files swapped between checkpoints
+are found before anything is loaded; such a directory is renamed to `bad-...`, never deleted.
+Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything a run needs to go on from `step`, on the host; nothing in it changes any more."""
+    """Everything a run needs to continue from `step`, copied to the host; its contents do not
+    change any more."""
 
     step: int
     model: Mapping[str, Tensor]
@@ -94,7 +95,7 @@ class Checkpoint:
 
     @property
     def weights(self) -> str:
-        """The file of what was trained."""
+        """The name of the file with the trained weights."""
         return str(self.manifest.get("weights", MODEL))
 
     def model(self) -> dict[str, Tensor]:
@@ -104,7 +105,7 @@ class Checkpoint:
         return read_tensors(self.path / OPTIMIZER)
 
     def trainer(self) -> dict[str, Any]:
-        """trainer.json. Raises DamagedFileError for another schema."""
+        """The contents of trainer.json. Raises DamagedFileError for another schema."""
         found = json.loads((self.path / TRAINER).read_bytes())
         if found.get("schema") != TRAINER_SCHEMA:
             raise DamagedFileError(f"{TRAINER}: schema {found.get('schema')!r}")
@@ -120,7 +121,7 @@ class Rejected:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Published directories, newest first."""
+    """The published checkpoint directories, newest first."""
     return list(published(folder))
 
 
@@ -230,7 +231,7 @@ def _seal(
     parent_id: str | None,
     hashes: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The manifest, last of all files."""
+    """Write the manifest, the last of all files, and return its contents."""
     manifest = {
         "schema": SCHEMA,
         "step": snapshot.step,
@@ -263,12 +264,12 @@ def mark_best(folder: Path, step: int, val_loss: float) -> None:
 
 
 def unmark_best(folder: Path) -> None:
-    """No checkpoint is the best any more. Raises OSError."""
+    """Remove the mark of the best checkpoint. Raises OSError."""
     (folder / BEST).unlink(missing_ok=True)
 
 
 def best_of(folder: Path) -> tuple[int, float] | None:
-    """(step, validation loss) of the best checkpoint that is still there."""
+    """(step, validation loss) of the best checkpoint that still exists; None if there is none."""
     found = read_json(folder / BEST) or {}
     step, value = found.get("step"), found.get("value")
     if isinstance(step, int) and isinstance(value, float) and (folder / name_of(step)).is_dir():
@@ -305,7 +306,8 @@ def verify(path: Path) -> Checkpoint:
 
 
 def _is_table_of_files(files: object) -> TypeGuard[dict[str, dict[str, Any]]]:
-    """Names inside the folder, each with a size and a hash: a right sum proves no good will."""
+    """Whether `files` maps plain names inside the folder to a size and a hash. A valid hash of the
+    manifest does not make its contents trustworthy."""
     return isinstance(files, dict) and all(
         Path(name).name == name and isinstance(entry, dict) and {"size", "hash"} <= entry.keys()
         for name, entry in files.items()
@@ -313,7 +315,8 @@ def _is_table_of_files(files: object) -> TypeGuard[dict[str, dict[str, Any]]]:
 
 
 def _check_sizes(path: Path, files: Mapping[str, Any], weights: str) -> None:
-    """Cheap, so first: a cut file is found before gigabytes are hashed."""
+    """Raise DamagedFileError if a file has another size than the manifest says: a cheap check that
+    finds truncated files before gigabytes are hashed."""
     for name in (weights, OPTIMIZER, TRAINER):
         if name not in files:
             raise DamagedFileError(f"the manifest does not list {name}")
@@ -329,9 +332,9 @@ def _check_sizes(path: Path, files: Mapping[str, Any], weights: str) -> None:
 def newest_usable(folder: Path) -> tuple[Checkpoint | None, tuple[Rejected, ...]]:
     """The newest checkpoint that verifies; damaged newer ones are renamed `bad-...`.
 
-    (None, ()) where no trace of one is here: the journal may know of more. Raises NoCheckpointError
-    if there were and none is usable: no run starts again from step 0 behind anybody's back. Only
-    the holder of run.lock calls it.
+    (None, ()) if the folder has no trace of any checkpoint: the journal may know of more. Raises
+    NoCheckpointError if there were checkpoints and none is usable: a run never restarts from step 0
+    without its user's knowledge. Only the holder of run.lock calls it.
     """
     _clear_leftovers(folder)
     rejected: list[Rejected] = []
@@ -360,10 +363,11 @@ def _set_aside(path: Path, reason: str) -> Rejected:
 
 
 def _clear_leftovers(folder: Path) -> None:
-    """What a killed save or prune left; nobody else works here while we hold run.lock.
+    """Clear what a killed save or prune left behind; run.lock keeps other processes away meanwhile.
 
-    A checkpoint that replaces one is whole once that stepped aside: a kill in between leaves both,
-    and it is published here. A `.del` is brought back where it is all there is.
+    A checkpoint that replaces an older one is complete once the older one was renamed: a kill in
+    between leaves both, and the new one is published here. A `.del` folder is restored if it is the
+    only copy.
     """
     for path in _with_suffix(folder, HALF):
         final = path.with_suffix("")
@@ -379,7 +383,7 @@ def _clear_leftovers(folder: Path) -> None:
 
 
 def _with_suffix(folder: Path, suffix: str) -> list[Path]:
-    """What a save or prune has not brought to its end, the oldest step first."""
+    """Folders of unfinished saves or prunes, by their suffix, the oldest step first."""
     found = [
         (name.step, path)
         for name, path in entries(folder)

@@ -24,13 +24,13 @@ class Retention:
 def prune(
     folder: Path, *, keep: int, keep_every: int | None, source: int | None, sound: int
 ) -> None:
-    """Remove what is `surplus`. Raises OSError."""
+    """Remove the checkpoints that `surplus` lists. Raises OSError."""
     for path in surplus(folder, keep=keep, keep_every=keep_every, source=source, sound=sound):
         remove(path)
 
 
 def clear_doomed(folder: Path) -> None:
-    """Remove what an earlier removal had put aside and could not clear, where a checkpoint is left.
+    """Remove folders that an earlier removal renamed but could not delete, if a checkpoint is left.
     Raises OSError.
     """
     if published(folder):
@@ -46,9 +46,9 @@ def surplus(
     source: int | None = None,
     sound: int = -1,
 ) -> list[Path]:
-    """All but the newest `keep`, the best, multiples of `keep_every`, the newest up to step `sound`
-    (a rollback may go there), and `source` (the step this attempt started from) until two newer
-    ones exist.
+    """Checkpoints that may be removed: all but the newest `keep`, the best, multiples of
+    `keep_every`, the newest up to step `sound` (a rollback may return to it), and `source` (the
+    step this attempt started from) until two newer ones exist.
     """
     steps = published(folder)
     kept = set(list(steps)[:keep])
@@ -64,9 +64,9 @@ def surplus(
 
 
 def discard_after(folder: Path, step: int) -> None:
-    """Remove the checkpoints of steps above `step`: the run went back to it. Raises OSError.
+    """Remove the checkpoints of steps above `step`, to which the run returned. Raises OSError.
 
-    The mark of the best goes first: other weights will soon have that step's name.
+    The mark of the best is removed first: other weights will soon have that step's name.
     """
     found = read_json(folder / BEST) or {}
     if isinstance(found.get("step"), int) and found["step"] > step:

@@ -1,7 +1,7 @@
-"""Checkpoints beside the training: one thread writes what the loop has copied to the host.
+"""Saves checkpoints beside the training: one thread writes what the loop has copied to the host.
 
-The loop pays for the copy only. One save is in flight at a time; what became of each comes back
-through `results`, since only the loop may write the journal.
+The loop waits only for the copy. One save is in flight at a time; its outcome comes back through
+`results`, since only the loop may write the journal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SaveFailed:
 
 
 class Saver:
-    """Writes snapshots in the background. All methods belong to the loop's thread."""
+    """Writes snapshots in a background thread. All methods are called by the loop's thread."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class Saver:
         parent: tuple[int, str] | None = None,
         after_publish: Callable[[int], None] = lambda step: None,
     ) -> None:
-        """`parent` is (step, id) of the checkpoint resumed from, `after_publish` for drills."""
+        """`parent` is the (step, id) of the checkpoint resumed from; `after_publish` is called
+        after each save, for fault drills."""
         self.folder, self.journal = folder, journal
         self.run_id, self.hashes, self.retention, self.verify = run_id, hashes, retention, verify
         self.failures = 0
@@ -61,7 +62,7 @@ class Saver:
         self._thread: threading.Thread | None = None
 
     def follow(self, parent: tuple[int, str] | None) -> None:
-        """What is saved next comes after the checkpoint (step, id); nothing may be in flight."""
+        """Make the checkpoint (step, id) the parent of the next save; no save may be in flight."""
         self.last_step: int | None = None if parent is None else parent[0]
         self._parent_id: str | None = None if parent is None else parent[1]
 
@@ -70,7 +71,7 @@ class Saver:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, snapshot: Snapshot) -> None:
-        """Begin to write `snapshot`; nothing else may be in flight."""
+        """Begin to write `snapshot`; no other save may be in flight."""
         assert not self.in_flight
         self._thread = threading.Thread(
             target=self._save, args=(snapshot,), name="checkpoint", daemon=True
@@ -78,13 +79,13 @@ class Saver:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until nothing is in flight; False if time is up first."""
+        """Wait until no save is in flight; False if the time is up first."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         return not self.in_flight
 
     def results(self) -> list[Written | SaveFailed]:
-        """What became of saves since the last call, oldest first."""
+        """Outcomes of the saves since the last call, oldest first."""
         found: list[Written | SaveFailed] = []
         while True:
             try:
@@ -123,8 +124,8 @@ class Saver:
             self._results.put(SaveFailed(snapshot.step, untidy, 0))
 
     def _flush_journal(self) -> None:
-        """The barrier: metrics up to this step are on the disk before the checkpoint is published,
-        else a power cut could leave a gap that no resume can fill.
+        """Flush metrics up to this step to disk before the checkpoint is published; otherwise a
+        power cut could leave a gap that no resume can fill.
         """
         fd = os.open(self.journal, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -133,7 +134,8 @@ class Saver:
             os.close(fd)
 
     def _tidy(self, snapshot: Snapshot) -> str:
-        """Best and pruning; returns what went wrong. The checkpoint is safe whatever it is."""
+        """Mark the best and prune old checkpoints; return an error text or "". The new checkpoint
+        is safe in any case."""
         try:
             best = best_of(self.folder)
             found = snapshot.val_loss

@@ -33,12 +33,12 @@ DTYPES: Mapping[torch.dtype, str] = {
 
 
 def num_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """Bytes of the values; the header adds about 100 per tensor."""
+    """Number of bytes of the values; the header adds about 100 per tensor."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileHash:
-    """CPU tensors as one safetensors file. Raises OSError."""
+    """Write CPU tensors as one safetensors file. Raises OSError."""
     return write_file(path, _encode(tensors))
 
 
@@ -66,9 +66,9 @@ def _encode(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a file, on the CPU.
+    """Read all tensors of a file to the CPU.
 
-    Raises DamagedFileError before anything of the size a header claims is allocated.
+    Raises DamagedFileError before it allocates what a damaged header claims.
     """
     read_header(path)
     tensors: dict[str, Tensor] = load_file(path)

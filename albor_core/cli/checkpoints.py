@@ -37,8 +37,8 @@ def checkpoints() -> None:
 @click.argument("run")
 @json_option
 def ls(run: str, as_json: bool) -> None:
-    """The checkpoints of RUN, newest first. Names, manifests and sizes are looked at; `verify`
-    reads them.
+    """List the checkpoints of RUN, newest first, from names, manifests and sizes; `verify` reads
+    every byte.
     """
     from albor_core.feed.archive.archive import RunArchive
 
@@ -94,7 +94,7 @@ def _when(wall: float | None) -> str:
 def verify(run: str, steps: tuple[int, ...], as_json: bool) -> int:
     """Read every byte of RUN's checkpoints, or of those STEPs, and compare with their manifests.
 
-    Changes nothing. Exits 0 if all are whole, 1 if some are damaged, 6 if none can be used.
+    Changes nothing. Exits with 0 if all are whole, 1 if some are damaged, 6 if none can be used.
     """
     from albor_core.checkpoint.folder import verify as verified
     from albor_core.run.files.tensor_header import DamagedFileError

@@ -88,7 +88,7 @@ def _planned(_: Callable[..., Any], told: Parameters) -> Estimate:
 @click.option(
     "--proof", is_flag=True, help="Train nothing: open a recorded run of the 350M model on a GPU."
 )
-@click.option("--no-tui", is_flag=True, help="Print lines; never open the cockpit.")
+@click.option("--no-tui", is_flag=True, help="Print progress as lines; do not open the cockpit.")
 @json_option
 @plans(_reads, _writes, _planned)
 def demo(out: Path, tokens: int, proof: bool, no_tui: bool, as_json: bool) -> None:
@@ -97,9 +97,9 @@ def demo(out: Path, tokens: int, proof: bool, no_tui: bool, as_json: bool) -> No
     On a terminal the cockpit opens on the first run; quit with q and the demo continues. Run it
     again and finished runs are reused.
 
-    With --proof a run that comes with Albor, without its weights, is put into OUT/runs/proof and
-    listed like any other: 398.5M parameters on one H200, its trainer killed twice. It needs
-    neither a GPU nor the network.
+    With --proof a recorded run that comes with Albor (without its weights) is copied to
+    OUT/runs/proof and listed like any other: 398.5M parameters on one H200, its trainer killed
+    twice. It needs neither a GPU nor the network.
     """
     has_screen = sys.stdout.isatty() and not as_json and not no_tui
     if proof:

@@ -37,7 +37,7 @@ _MOST_TOLD = 8
     "--since",
     type=MOMENT,
     metavar="TIME",
-    help="Show what was written since, of all attempts: 10m, 2h, or in UTC 2026-01-31T08:00.",
+    help="Show output of all attempts since this time: 10m, 2h, or in UTC 2026-01-31T08:00.",
 )
 @json_option
 def logs(
@@ -48,9 +48,10 @@ def logs(
     since: float | None,
     as_json: bool,
 ) -> None:
-    """The output of RUN's program, with control characters made visible and progress bars folded.
+    """Show the output of RUN's program, with control characters made visible and progress bars
+    folded.
 
-    With --follow it goes on over restarts. --json prints one document a line.
+    --follow continues over restarts. --json prints one document per line.
     """
     run = find_run(run_ref)
     every = LogShelf(run.logs).names()

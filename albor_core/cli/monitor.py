@@ -18,13 +18,9 @@ from albor_core.feed.runs.state_word import LIVE_WORDS, shown_word
 from albor_core.feed.runs.status import gather, judge
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.guard_state import read_guard
-from albor_core.run.rundir import (
-    RunDir,
-    check_home,
-    folder_of,
-    registered_runs,
-    runs_in,
-)
+from albor_core.run.home.folders import check_home
+from albor_core.run.home.runs import registered_runs, runs_in
+from albor_core.run.rundir import RunDir, folder_of
 from albor_core.run.values.lenient import integer
 from albor_core.store.query.resolve import find_run
 
@@ -39,17 +35,17 @@ if TYPE_CHECKING:
     type=FiniteRange(0.05, 3600),
     default=2.0,
     show_default=True,
-    help="Seconds between looks.",
+    help="Seconds between updates.",
 )
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option
 def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> None:
     """Follow a run until it ends; without an argument, every active run.
 
-    With --json each look prints one albor.monitor/1 document per run, on a line of its own; the
+    With --json each update prints one albor.monitor/1 document per run, on a line of its own; the
     last one of a run shows its end. --once --json without an active run prints one
-    albor.monitor.runs/1 document, in which there is none. Exits with 0 once all have ended, however
-    they did, and 3 where the run is not found or its folder goes away.
+    albor.monitor.runs/1 document with an empty list. Exits with 0 once all have ended, whatever
+    their ends, and with 3 if the run is not found or its folder is removed.
     """
     if math.isnan(interval):
         raise UsageError(

@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DemoData:
-    """Where the prepared data is and what it was made from."""
+    """Paths of the prepared data, and what it was made from."""
 
     source: str
     files: int
@@ -48,12 +48,12 @@ class DemoData:
 
 
 def python_sources() -> Path:
-    """This interpreter's own."""
+    """The folder of this interpreter's standard library."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
 def prepare(root: Path, say: Say) -> DemoData:
-    """Import, tokenize and pack below `root`, doing again only what has changed inputs."""
+    """Import, tokenize and pack below `root`, repeating only steps whose inputs changed."""
     source = python_sources()
     corpus, tokenizer = root / "corpus.parquet", root / "tokenizer.json"
     make_folder(root)
@@ -97,7 +97,8 @@ def _pack(corpus: Path, tokenizer: Path, out: Path) -> ShardReport:
 
 
 def _imported(root: Path, source: Path, corpus: Path) -> dict[str, Any] | None:
-    """What an earlier import left, if it is of this interpreter and still whole."""
+    """The record of an earlier import, if it is of this interpreter and still complete; else
+    None."""
     stamp = read_json(root / "corpus.json")
     if stamp is None or stamp.get("source") != str(source) or not corpus.is_file():
         return None
@@ -105,7 +106,7 @@ def _imported(root: Path, source: Path, corpus: Path) -> dict[str, Any] | None:
 
 
 def short_hash(document: object) -> str:
-    """Six hex digits that name a value."""
+    """Six hex digits that identify a JSON value."""
     import hashlib
 
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:6]

@@ -8,7 +8,7 @@ from albor_core.run.errors import AlborError, UsageError, remedy
 
 
 def refuse_file(root: Path) -> None:
-    """Raise UsageError where a file is in the place of the folder."""
+    """Raise UsageError if `root` is a file."""
     if root.exists() and not root.is_dir():
         raise _is_a_file(root)
 
@@ -18,7 +18,7 @@ def _is_a_file(root: Path) -> UsageError:
 
 
 def make_folder(root: Path) -> None:
-    """Make `root` and the folders above it. Raises UsageError where it is a file, AlborError."""
+    """Make `root` and the folders above it. Raises UsageError if it is a file, AlborError."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:

@@ -2,11 +2,11 @@
 
 proof.tar.xz beside this file is the record of one run of 2026-11-28 on one H200 with torch 2.11,
 
-    python benchmarks/results/proof.py --out p --record proof.tar.xz
+    python research/proof.py --out p --record proof.tar.xz
 
 which trained 398.5M parameters on 108.0M tokens, its trainer killed (-9) twice, and evaluated the
-last checkpoint. What a record leaves out, weights above all, says benchmarks/results/record.py.
-Nothing is known of the run here: every fact is asked of its files and of the store made from them.
+last checkpoint. research/record.py says what a record leaves out, above all weights. This
+module has no facts of the run: each is read from its files and from the store made of them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,10 @@ from typing import Any
 from albor_core.demo.folder import make_folder
 from albor_core.run.errors import AlborError, InUseError, TryAgainError, UsageError, remedy
 from albor_core.run.files.whole_file import temporary_beside, write_bytes
-from albor_core.run.registry import is_same_run, known_as, register
-from albor_core.run.rundir import (
-    RunDir,
-    check_writable,
-    open_plain,
-    own_home,
-    read_json,
-    registered_runs,
-)
+from albor_core.run.home.folders import check_writable, own_home
+from albor_core.run.home.registry import is_same_run, known_as, register
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.values.lenient import mapping, sequence
 from albor_core.run.values.step_time import step_seconds
 from albor_core.store.file.paths import local_store
@@ -61,13 +56,13 @@ class OpenedProof:
 
 
 def place_of(root: Path) -> RunDir:
-    """Where the recorded run is put. Raises AlborError."""
+    """The run directory of the recorded run. Raises AlborError."""
     return RunDir(root / "runs" / _recorded()[0])
 
 
 def bytes_of_proof(root: Path) -> int:
-    """That opening it writes: its files, and a store about as large as the journal it is made of; 0
-    where it is there already. Raises UsageError where something else is in its place, AlborError.
+    """Bytes that opening the proof writes: its files, and a store about as large as its journal; 0
+    if it is already there. Raises UsageError if something else is in its place, AlborError.
     """
     _, files = _recorded()
     if _is_there(place_of(root), files):
@@ -76,11 +71,11 @@ def bytes_of_proof(root: Path) -> int:
 
 
 def open_proof(root: Path) -> OpenedProof:
-    """The recorded run in ROOT/runs, known to this home and indexed; unpacked whole or not at all,
-    unless it is there as it was recorded.
+    """Put the recorded run into ROOT/runs, registered in this home and indexed; unpacked completely
+    or not at all, unless it is already there as it was recorded.
 
-    Raises UsageError where something else is in its place, InUseError where this home has it in
-    another folder, AlborError.
+    Raises UsageError if something else is in its place, InUseError if this home has it in another
+    folder, AlborError.
     """
     run_id, files = _recorded()
     run = RunDir(root / "runs" / run_id)
@@ -110,7 +105,7 @@ def open_proof(root: Path) -> OpenedProof:
 
 
 def _remove(run: RunDir, above: list[Path]) -> None:
-    """The run that was unpacked, and the folders that were made for it, innermost first."""
+    """Remove the unpacked run, and the folders that were made for it, innermost first."""
     shutil.rmtree(run.path, ignore_errors=True)
     for folder in above:
         with suppress(OSError):  # somebody else uses it by now
@@ -118,8 +113,8 @@ def _remove(run: RunDir, above: list[Path]) -> None:
 
 
 def _recorded() -> tuple[str, Mapping[str, bytes]]:
-    """Id and files of the record, by their path in the run directory. Nothing but plain files below
-    the run's folder is taken from it. Raises AlborError.
+    """Id and files of the record, by their path in the run directory. Only plain files below the
+    run's folder are accepted. Raises AlborError.
     """
     try:
         with tarfile.open(RECORD, "r:xz") as packed:
@@ -134,7 +129,7 @@ def _recorded() -> tuple[str, Mapping[str, bytes]]:
 
 
 def _member(packed: tarfile.TarFile, member: tarfile.TarInfo) -> tuple[str, str, bytes]:
-    """Run id, path in its folder, and content. Raises ValueError."""
+    """Run id, path in its folder, and content of a member of the archive. Raises ValueError."""
     path = PurePosixPath(member.name)
     content = packed.extractfile(member) if member.isreg() else None
     is_inside = not path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
@@ -144,7 +139,7 @@ def _member(packed: tarfile.TarFile, member: tarfile.TarInfo) -> tuple[str, str,
 
 
 def _elsewhere(about: Mapping[str, Any]) -> InUseError:
-    """That this home has the recorded run in another folder, and which."""
+    """The error that this home has the recorded run in another folder, with its path."""
     there = next(
         known.path
         for known in registered_runs()
@@ -157,7 +152,7 @@ def _elsewhere(about: Mapping[str, Any]) -> InUseError:
 
 
 def _is_there(run: RunDir, files: Mapping[str, bytes]) -> bool:
-    """Whether the folder holds the run as it was recorded; False where nothing is. Raises
+    """Whether the folder holds the run as it was recorded; False if nothing is there. Raises
     UsageError that says what is in its place.
     """
     try:
@@ -175,7 +170,7 @@ def _is_there(run: RunDir, files: Mapping[str, bytes]) -> bool:
 
 
 def _difference(path: Path, content: bytes, *, grows: bool) -> str:
-    """What is wrong with a file that was recorded; "" where nothing is."""
+    """The difference of a file from the recorded one; "" if there is none."""
     try:
         with open_plain(path) as file:
             found = file.read(len(content) if grows else len(content) + 1)
@@ -185,8 +180,8 @@ def _difference(path: Path, content: bytes, *, grows: bool) -> str:
 
 
 def _unpack(run: RunDir, files: Mapping[str, bytes]) -> bool:
-    """Write the record beside its place, then put it there in one step; False where somebody was
-    faster. Raises AlborError.
+    """Write the record beside its final path, then move it there in one step; False if another
+    process was faster. Raises AlborError.
     """
     beside = temporary_beside(run.path)
     try:
@@ -208,7 +203,7 @@ def _unpack(run: RunDir, files: Mapping[str, bytes]) -> bool:
 
 
 def facts(run: RunDir) -> dict[str, Any]:
-    """What the proof claims, each read from the run: the document but for its frame. Raises
+    """The claims of the proof, each read from the run: the document without its frame. Raises
     StoreError.
     """
     about = run.metadata()
@@ -254,7 +249,7 @@ def _kill(life: AttemptRow, resumed_from: object) -> dict[str, Any]:
 
 
 def _scores(run: RunDir) -> list[dict[str, Any]]:
-    """Of the evaluations that were kept with the run, in order of their names."""
+    """Scores of the evaluations that were kept with the run, in order of their names."""
     kept = [read_json(path) or {} for path in sorted(run.evaluations.glob("*/result.json"))]
     return [
         {

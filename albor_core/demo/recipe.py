@@ -2,7 +2,7 @@
 
 The whole main job on real source code in minutes on two CPU cores: import, tokenizer, shards, two
 guarded runs side by side (one thread each; two threads on one run are slower), comparison. A fixed
-token budget, never a time limit. What is converged already is reused.
+token budget, never a time limit. Finished work is reused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.config.load import Config, LoadedConfig, load_packaged
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig, load_packaged
 from albor_core.demo.corpus import SEQ_LEN, DemoData, Say, short_hash
 from albor_core.launch.local import LOCAL
 from albor_core.launch.planned import plan_run
@@ -36,7 +37,7 @@ EVALUATIONS = 4 * MIN_POINTS  # as many in the last quarter as a verdict on val/
 
 @dataclass(frozen=True)
 class DemoRun:
-    """One of the runs: where it is, and whether it had been trained before."""
+    """One of the two runs: its directory, and whether it had been trained before."""
 
     run: RunDir
     lr: float
@@ -44,7 +45,8 @@ class DemoRun:
 
 
 def check_tokens(tokens: int) -> None:
-    """Raises UsageError for a budget that is no run: too short for its warm-up, or absurd."""
+    """Raise UsageError for a token budget that makes no sensible run: too short for its warm-up, or
+    absurdly large."""
     least = LEAST_STEPS * _tokens_per_step(load_packaged("demo").config)
     if not least <= tokens <= MOST_TOKENS:
         raise UsageError(
@@ -54,7 +56,7 @@ def check_tokens(tokens: int) -> None:
 
 
 def start_runs(root: Path, data: DemoData, *, tokens: int, say: Say) -> list[DemoRun]:
-    """Start or go on with a run per learning rate; reuse one that completed with equal inputs.
+    """Start or resume a run per learning rate; reuse one that completed with equal inputs.
 
     Raises ConfigError if the plan finds a problem.
     """
@@ -78,7 +80,8 @@ def start_runs(root: Path, data: DemoData, *, tokens: int, say: Say) -> list[Dem
 
 
 def wait(runs: list[DemoRun], tick: Callable[[list[DemoRun]], None]) -> None:
-    """Until every run has ended, calling `tick` twice a second. Raises AlborError if one failed."""
+    """Wait until every run has ended, calling `tick` twice a second. Raises AlborError if one
+    failed."""
     while any(LOCAL.state(one.run).is_alive for one in runs):
         tick(runs)
         time.sleep(0.5)

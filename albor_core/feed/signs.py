@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from albor_core.run.light_dataclass import dataclass
 from albor_core.run.headlines import HEADLINES
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from albor_core.guard.process.processes import (
     exit_of_stranger,
     open_process,
 )
+from albor_core.guard.records import Ledger, log_line
 from albor_core.run.checkpoints import newest
 from albor_core.run.guard_options import Options
 from albor_core.run.program.scheduler import SchedulerJob
@@ -39,11 +40,13 @@ class GuardedAttempt:
     """A started or adopted program. `process` is None when it ended while nobody watched."""
 
     run: RunDir
-    attempt: int
+    number: int
     nonce: str
     process: Process | None
     started_s: float
     watch: HangWatch
+    spared: Callable[[], frozenset[int]] = frozenset
+    """The guard's other children, which are not the program's."""
     is_adopted: bool = False
     is_diagnostic: bool = False
     is_confirmed: bool = False
@@ -62,12 +65,12 @@ class GuardedAttempt:
     @property
     def log(self) -> Path:
         """The program's output."""
-        return self.run.log(self.attempt)
+        return self.run.log(self.number)
 
     @property
     def stacks(self) -> Path:
         """Where a trainer dumps its Python stacks on SIGUSR1."""
-        return self.run.logs / f"a{self.attempt:04d}.stacks"
+        return self.run.logs / f"a{self.number:04d}.stacks"
 
     @property
     def pid(self) -> int:
@@ -95,23 +98,40 @@ class GuardedAttempt:
         child = read_json(self.run.guard / "child.json")
         return child is not None and child.get("nonce") == self.nonce
 
-    def tree(self, spare: frozenset[int]) -> ProcessTree:
-        """All its processes; `spare` are children of the guard that are not its."""
-        return ProcessTree(self.run.id, frozenset({self.nonce}), self.process, spare)
+    def tree(self) -> ProcessTree:
+        """All its processes."""
+        return ProcessTree(self.run.id, frozenset({self.nonce}), self.process, self.spared())
 
-    def ask_for_stacks(self, spare: frozenset[int]) -> bool:
+    def ask_for_stacks(self) -> bool:
         """Have the program and its other ranks dump their stacks, if they know how; a frozen one is
         woken for it.
         """
         if self.process is None or not catches(self.process.pid, signal.SIGUSR1):
             return False
-        for pid in self.tree(spare).pids():
+        for pid in self.tree().pids():
             if pid != self.process.pid and catches(pid, signal.SIGUSR1):
                 rank = open_process(pid)
                 if rank is not None:
                     rank.send(signal.SIGUSR1)
                     rank.close()
         return self.process.send(signal.SIGUSR1) and self.process.send(signal.SIGCONT)
+
+    def write_start(self, ledger: Ledger, launch: Launch) -> None:
+        """Record that it runs."""
+        ledger.line(
+            "attempt.start",
+            attempt=self.number,
+            mono_ns=int(self.started_s * 1e9),
+            pid=self.pid or None,
+            nonce=self.nonce,
+            argv_hash=launch.argv_hash,
+            diagnostic=self.is_diagnostic,
+            adopted=self.is_adopted,
+            job=None if self.job is None else self.job.document(),
+        )
+        if self.job is not None:
+            ledger.event("guard.job", attempt=self.number, **self.job.document())
+        log_line(f"attempt {self.number} runs as process {self.pid}")
 
     def end_status(self, options: Options) -> ExitStatus:
         """How it ended. Call it once it has."""
@@ -135,7 +155,7 @@ class GuardedAttempt:
     def autopsy(self, status: ExitStatus, *, wants_gpu: bool) -> Autopsy:
         """What can be found about this death."""
         found = Autopsy(
-            attempt=self.attempt,
+            attempt=self.number,
             nonce=self.nonce,
             pid=self.pid,
             is_adopted=self.is_adopted,
@@ -204,7 +224,7 @@ class GuardedAttempt:
         saved = newest(self.run.checkpoints)
         now_s = time.monotonic()
         lived_s, is_trainer = now_s - self.started_s, launch.kind == "train"
-        said = said_by(self.run, self.attempt)
+        said = said_by(self.run, self.number)
         # nobody knows when a program without a tracker takes its first step
         may_be_early = is_trainer or said.is_tracked or lived_s <= options.start_limit_s
         error = evidence.error_line(facts.words, autopsy.python, autopsy.log_tail, status.code)
@@ -248,15 +268,22 @@ def _fault(
 
 
 def new_attempt(
-    run: RunDir, attempt: int, nonce: str, process: Process | None, *, started_s: float
+    run: RunDir,
+    number: int,
+    nonce: str,
+    process: Process | None,
+    *,
+    started_s: float,
+    spared: Callable[[], frozenset[int]] = frozenset,
 ) -> GuardedAttempt:
     """An attempt whose watch begins now."""
     return GuardedAttempt(
         run=run,
-        attempt=attempt,
+        number=number,
         nonce=nonce,
         process=process,
         started_s=started_s,
         watch=hang.watch(run.id, nonce, time.monotonic()),
+        spared=spared,
         oom_before=evidence.oom_kills(),
     )

@@ -1,4 +1,4 @@
-"""Columns as Arrow has them."""
+"""Converts columns to Arrow tables and Parquet files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _TYPES = {
 
 
 def table(columns: Columns) -> pa.Table:
-    """The columns, each of one type; see `columns.plain`."""
+    """The columns as an Arrow table, each of one type; see `columns.plain`."""
     return pa.table({name: _array(kind, values) for name, (kind, values) in columns.items()})
 
 
 def write_parquet(
     kinds: Mapping[str, str], pages: Iterable[Sequence[Sequence[Any]]], file: BinaryIO, name: str
 ) -> int:
-    """A row group per page of rows, as it comes; returns the number of rows. `name` is the schema
-    of a row, kept as `albor.schema`. Raises OSError.
+    """Write each page of rows as a row group as it comes; return the number of rows. `name` is the
+    schema of a row, stored as `albor.schema`. Raises OSError.
     """
     schema = pa.schema(
         [(column, _TYPES.get(kind, pa.string())) for column, kind in kinds.items()],

@@ -1,9 +1,9 @@
-"""Columns of values as they were recorded, and what kind of thing each column holds.
+"""Columns of values as they were recorded, and the kind of each column.
 
 Kinds: text, bool, int (64 bits), float, texts (lists of text), json (mappings and lists), name (a
 text that many rows have), mixed (several of these, as a param may have: `lr` a number in one run
-and "auto" in another). None is unknown; NaN and Inf are values. What has one type a column gets
-text of json and mixed ones.
+and "auto" in another). None is unknown; NaN and Inf are values. Formats with one type per column
+get text of json and mixed columns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Columns = Mapping[str, Column]
 
 
 def column(values: Sequence[Any], declared: str = "") -> Column:
-    """The values as `declared` if they are of that kind, else of the kind that they all are."""
+    """A column of kind `declared` if all values are of that kind, else of the kind that they
+    share."""
     types = {type(value) for value in values} - {type(None)}
     if types and types <= _TYPES.get(declared, frozenset()):
         return Column(declared, values)
@@ -54,12 +55,12 @@ _TYPES: Mapping[str, frozenset[type]] = {  # the narrowest first
 
 
 def rows_of(columns: Columns) -> Iterator[tuple[Any, ...]]:
-    """The same table, row by row."""
+    """The rows of a table of columns."""
     return zip(*(one.values for one in columns.values()), strict=True)
 
 
 def joined(tables: Sequence[Columns]) -> Columns:
-    """The rows of all tables, under the columns that any of them has."""
+    """Concatenate tables; the result has every column that any of them has."""
     if len(tables) == 1:
         return tables[0]
     counts = [len(next(iter(table.values())).values) for table in tables]
@@ -74,8 +75,8 @@ def joined(tables: Sequence[Columns]) -> Columns:
 
 
 def plain(kind: str) -> Callable[[Any], Any]:
-    """What makes a value of a column of this kind one of the kind's only type, text where it has
-    none.
+    """The function that converts values of this kind to one type, text if the kind has several
+    types.
     """
     return _PLAIN.get(kind, _same)
 
@@ -109,7 +110,7 @@ _PLAIN: Mapping[str, Callable[[Any], Any]] = {
 
 
 def sound(text: str) -> str:
-    """The text without halves of characters, which UTF-8 cannot hold and JSON can."""
+    """The text without lone surrogates, which UTF-8 cannot encode and JSON can."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

@@ -1,7 +1,7 @@
-"""Tables in files that other programs read, of any size: JSON lines, CSV and Parquet.
+"""Writes tables of any size to files for other programs: JSON lines, CSV and Parquet.
 
 NaN and Inf are values: in Parquet as such, in CSV `nan`, `inf`, `-inf`, in JSON, which has no such
-numbers, the texts "nan", "inf", "-inf". What is unknown is null, in CSV empty. Columns of several
+numbers, the texts "nan", "inf", "-inf". Unknown values are null, in CSV empty. Columns of several
 types and nested values are JSON text in CSV and Parquet, and as recorded in JSON lines.
 """
 
@@ -21,7 +21,7 @@ FORMATS = ("jsonl", "csv", "parquet")
 
 
 def write_jsonl(table: Table, file: TextIO) -> int:
-    """One object a line; returns the number of rows."""
+    """Write one JSON object per line; return the number of rows."""
     rows = 0
     heads = [f"{encode_basestring_ascii(name)}:" for name in table.kinds]
     for page in table.pages:
@@ -51,7 +51,7 @@ _JSON: Mapping[type, Callable[[Any], str]] = {  # those of most cells, without a
 
 
 def write_csv(table: Table, file: TextIO) -> int:
-    """A header, then one row a line; returns the number of rows. Lists of texts are JSON."""
+    """Write a header, then one row per line; return the number of rows. Lists of texts are JSON."""
     rows = 0
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([plain("text")(name) for name in table.kinds])
@@ -83,14 +83,16 @@ _CELLS: Mapping[str, Callable[[Any], Any]] = {  # what the csv module would writ
 
 
 def write_parquet(table: Table, file: BinaryIO) -> int:
-    """A row group per page of rows, as it comes; returns the number of rows. Raises OSError."""
+    """Write each page of rows as a row group as it comes; return the number of rows. Raises
+    OSError."""
     from albor_core.history.arrow import write_parquet as write  # noqa: PLC0415  loads pyarrow
 
     return write(table.kinds, table.pages, file, table.schema)
 
 
 def need_parquet() -> None:
-    """Before anything is written. Raises AlborError with the command that helps."""
+    """Raise AlborError with the command that installs pyarrow, if it is missing, before any file is
+    written."""
     try:
         import pyarrow  # noqa: F401, PLC0415
     except ModuleNotFoundError as error:

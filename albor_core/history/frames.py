@@ -1,6 +1,6 @@
-"""Tables for the reader's own tools: lists, numpy, pandas, polars or pyarrow, whichever is there.
+"""Converts tables for the user's own tools: lists, numpy, pandas, polars or pyarrow, if installed.
 
-A package is loaded when its conversion is asked for, and no conversion needs another's package.
+A package is loaded when its conversion is asked for, and no conversion needs another package.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from albor_core.run.errors import AlborError
 
 
 class Frame(ABC):
-    """A table whose columns are read when something is made of them."""
+    """A table whose columns are read when it is first converted."""
 
     @abstractmethod
     def columns(self) -> Columns:
         """Every column by its name, of equal length."""
 
     def to_list(self) -> list[dict[str, Any]]:
-        """A mapping a row, with every column in it; None is unknown, NaN a value."""
+        """One mapping per row, with every column in it; None is unknown, NaN a value."""
         columns = self.columns()
         return [dict(zip(columns, row, strict=True)) for row in rows_of(columns)]
 
     def to_numpy(self) -> dict[str, Any]:
-        """An array a column: float64, int64 or bool where it is that throughout, else objects. An
-        unknown number is NaN.
+        """One array per column: float64, int64 or bool if all its values are of that type, else
+        objects. An unknown number is NaN.
         """
         numpy = package("numpy", "numpy arrays")
         return {
@@ -75,7 +75,7 @@ class Frame(ABC):
 
 
 def package(name: str, product: str) -> Any:
-    """The module `name`, loaded now. Raises AlborError with the command that installs it."""
+    """The module `name`, imported now. Raises AlborError with the command that installs it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -10,11 +10,12 @@ from albor_core.history.columns import Column, Columns, column
 from albor_core.history.frames import Frame
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.headlines import HOUSE_NAMES
-from albor_core.run.rundir import RunDir, placed
-from albor_core.store.file.axis import SECONDS, STEP
-from albor_core.store.index.write import WALL_KEY
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir
+from albor_core.store.file.axis import SECONDS, STEP, WALL_KEY
 from albor_core.store.query.names import metric_of
-from albor_core.store.query.reader import Reader, SeriesIds
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.series.series_reader import SeriesIds
 from albor_core.store.rows.rows import KeyStat
 from albor_core.store.rows.ruler import Ruler
 
@@ -25,12 +26,12 @@ AXES = ("step", "tokens", "wall")
 
 
 class Metrics(Frame):
-    """Metrics of one run: a column for x, then one a metric; a row for each step that has any.
+    """Metrics of one run: a column for x, then one per metric; a row for each step with any value.
 
-    Read when first asked for, all of them as of one moment. A metric that was not logged at a step
-    is None there, one that was NaN is NaN. A metric called like the x column is `metrics.NAME`.
-    Figures of the machine, which are seen by the second, are columns where they are named, each at
-    the step where the run was, and along x="wall".
+    All are read together when first asked for. A metric that was not logged at a step is None
+    there, one that was NaN is NaN. A metric with the name of the x column is `metrics.NAME`.
+    Figures of the machine, which are sampled per second, are included if they are named: each at
+    the step of the run at that second, or along x="wall".
     """
 
     def __init__(self, run_id: str, opened: OpenReader, keys: Sequence[str] | None, x: str) -> None:
@@ -47,7 +48,7 @@ class Metrics(Frame):
 
     def columns(self) -> Columns:
         """As `Frame.columns`. Raises NotFoundError for a metric that the run does not have and for
-        points that are gone, UsageError for an x that does not go with a metric, StoreError.
+        points that are gone, UsageError for an x that does not fit a metric, StoreError.
         """
         return self._columns
 
@@ -125,7 +126,7 @@ def _places(
     created: float | None,
     run_id: str,
 ) -> Place:
-    """Where on x a step lies, or a second; None where that is not known."""
+    """The function from a step, or a second, to its x; None if that is unknown."""
     if x == "step":
         return lambda _, step: step
     if x == "tokens":
@@ -142,7 +143,7 @@ def _places(
 
 
 class _Block(NamedTuple):
-    """Series over the same kind of steps: where each row lies on x, and a column for each."""
+    """Series over one kind of steps: the x of each row, and a column for each series."""
 
     xs: list[float]
     values: dict[str, list[float | None]]
@@ -162,7 +163,7 @@ def _block(series: Mapping[str, Points], place: Callable[[int], float | None]) -
 
 
 def _joined(x: str, labels: Sequence[str], blocks: Sequence[_Block]) -> Columns:
-    """In order of steps; where steps and seconds meet, of time."""
+    """Join blocks in order of steps; of steps and seconds together in order of time."""
     xs = [place for block in blocks for place in block.xs]
     values = {
         label: [v for b in blocks for v in b.values.get(label) or [None] * len(b.xs)]

@@ -1,4 +1,4 @@
-"""One run of the history: what it was told, what it measured, what happened."""
+"""One run of the history: its params, metrics, events and media."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from albor_core.history.columns import Columns, column
 from albor_core.history.frames import Frame
 from albor_core.history.metrics import Metrics
 from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
-from albor_core.run.rundir import RunDir, placed, read_json
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.defined_metrics import FACT, Defined, defined_by
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.names import meant_metric
@@ -38,7 +39,8 @@ MEDIA_KINDS = {
 
 
 class Rows(Frame, Sequence[T], Generic[T]):
-    """Rows of one kind, as they are or as a table. `kinds` names the columns, which are fields."""
+    """Rows of one kind, as objects or as a table. `kinds` names the columns, which are fields of
+    the rows."""
 
     def __init__(self, rows: Sequence[T], kinds: Mapping[str, str]) -> None:
         self._rows, self._kinds = tuple(rows), kinds
@@ -65,7 +67,7 @@ class Rows(Frame, Sequence[T], Generic[T]):
 
 
 def cell(row: object, name: str) -> Any:
-    """A field of a row as tables have it."""
+    """The value of a row's field as tables show it."""
     value = getattr(row, name)
     return str(value) if isinstance(value, Path) else value
 
@@ -96,7 +98,8 @@ class RecordedRun:
 
     @property
     def status(self) -> str:
-        """What it does now: running, completed, failed, lost, ... (docs/reference/events.md)."""
+        """The status of the run now: running, completed, failed, lost, ...
+        (docs/reference/events.md)."""
         from albor_core.feed.runs.listed_status import status_of  # noqa: PLC0415  few ask
 
         return status_of(self.row)
@@ -108,12 +111,12 @@ class RecordedRun:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The config as it is nested; of a run whose folder is gone, as its params tell."""
+        """The nested config; of a run whose folder is gone, rebuilt from its params."""
         return read_json(self.folder.config_resolved) or nested(self.params)
 
     @property
     def summary(self) -> dict[str, KeyStat]:
-        """Every metric in numbers: last, best, best_step, minimum, maximum, count, ..."""
+        """Every metric in figures: last, best, best_step, minimum, maximum, count, ..."""
         return self._selection.summary(self.id)
 
     @property
@@ -123,7 +126,7 @@ class RecordedRun:
 
     @property
     def store(self) -> Path:
-        """The store that it was found in."""
+        """The store file that the run was found in."""
         return self._selection.path
 
     @property
@@ -132,12 +135,12 @@ class RecordedRun:
         return placed(self.id, self.path)
 
     def metrics(self, keys: str | Sequence[str] | None = None, *, x: str | None = None) -> Metrics:
-        """Metrics side by side, all of them where `keys` are not given. Short names do: `loss` is
-        `train/loss`, and the end of a name is enough where it is the only one.
+        """Metrics side by side, all of them if `keys` are not given. Short names work: `loss` is
+        `train/loss`, and the last part of a name is enough if it is unique.
 
-        `x` is "step", "wall" (UTC seconds), "tokens" (between two steps that logged them: in
-        proportion), or a metric, at whose steps alone there are rows then. Where it is not given it
-        is what the program said of all of `keys` with `run.define_metric`, or else "step".
+        `x` is "step", "wall" (UTC seconds), "tokens" (interpolated between steps that logged them),
+        or a metric, which then gives rows only at its own steps. Without `x` it is what the program
+        passed for all of `keys` to `run.define_metric`, or else "step".
         """
         if x is not None and (not isinstance(x, str) or not x):
             raise UsageError(f"x {x!r} is not the name of an axis", hint="x='step'")
@@ -145,7 +148,7 @@ class RecordedRun:
         return Metrics(self.id, self._points, wanted, x or self._defined_x(wanted or ()))
 
     def _defined_x(self, keys: Sequence[str]) -> str:
-        """What the program said that all of these are drawn over."""
+        """The x that the program declared for all of these metrics."""
         with Reader(self._selection.path) as reader:
             said = defined_by(reader.detail(self.id).facts.get(FACT))
         if not said or not keys:
@@ -159,15 +162,15 @@ class RecordedRun:
 
     @property
     def events(self) -> Rows[EventRow]:
-        """What happened, in order of time."""
+        """Events of the run, in order of time."""
         with Reader(self._selection.path) as reader:
             return Rows(reader.events(self.id), EVENT_KINDS)
 
     @property
     def media(self) -> Rows[MediaRow]:
-        """Pictures, tables, sounds and files that it kept, in the order they were recorded: `path`
-        is where each lies, None where it has no file. Raises NotFoundError where the run directory
-        is gone, StoreError.
+        """Pictures, tables, sounds and files of the run, in the order they were recorded: `path` is
+        the file of each, None if it has none. Raises NotFoundError if the run directory is gone,
+        StoreError.
         """
         from albor_core.store.query.media import media  # noqa: PLC0415  few ask
 
@@ -175,7 +178,7 @@ class RecordedRun:
         return Rows(media(self.folder), MEDIA_KINDS)
 
     def _points(self) -> Reader:
-        """The store of its points. Raises NotFoundError where they are gone, StoreError."""
+        """The store with the run's points. Raises NotFoundError if they are gone, StoreError."""
         check_points(self.folder)
         if why := bring_up(self.folder):
             warnings.warn(f"{self.id}: {why}", stacklevel=2)
@@ -183,7 +186,7 @@ class RecordedRun:
 
 
 def check_points(run: RunDir) -> None:
-    """Raises NotFoundError where the points of a run are gone."""
+    """Raise NotFoundError if the points of a run are gone."""
     if not run.run_json.is_file():
         raise NotFoundError(
             f"cannot read points of {run.id}: the run directory is gone, and the points with it",
@@ -192,8 +195,8 @@ def check_points(run: RunDir) -> None:
 
 
 def bring_up(run: RunDir) -> str:
-    """Have the stores hold all that an ended run wrote, as far as that can be done in some seconds;
-    why what is read may be a part of it, or "".
+    """Index what an ended run wrote last, as far as a few seconds allow; return why the data may be
+    incomplete, or "".
     """
     from albor_core.store.index.catch_up import (  # noqa: PLC0415  for points
         await_first_rows,
@@ -217,7 +220,7 @@ def bring_up(run: RunDir) -> str:
 
 
 def nested(params: Mapping[str, Param]) -> dict[str, Any]:
-    """Dotted keys as mappings in mappings; a key stays whole where its beginning is a value."""
+    """Nest dotted keys into mappings; a key stays whole if its beginning is a value."""
     found: dict[str, Any] = {}
     for key, value in params.items():
         inner, parts = found, key.split(".")

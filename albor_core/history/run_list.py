@@ -1,4 +1,4 @@
-"""Runs of the history, found by a filter or by name: nothing is read before it is asked for."""
+"""Runs of the history, found by a filter or by name and read when first used."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ def runs(
     limit: int | None = None,
     db: str | os.PathLike[str] | None = None,
 ) -> Runs:
-    """The runs that a filter keeps, as `albor runs ls` has them: "experiment:sweep val/loss<2".
+    """The runs that match a filter, in the syntax of `albor runs ls`: "experiment:sweep
+    val/loss<2".
 
     `sort` is a column, metric or param: the newest, best, or without a known direction largest
-    first. `db` is a store file, by default that of this home. Raises UsageError (FilterError) for
-    a filter that cannot be understood; what else is wrong shows when the runs are asked for.
+    first. `db` is a store file, by default that of this home. Raises UsageError (FilterError) for a
+    filter that cannot be parsed; other errors are raised when the runs are read.
     """
     where = parse_filter(filter) if filter.strip() else Filter()
     store = None if db is None else Path(db)
@@ -56,7 +57,7 @@ def run(
 ) -> RecordedRun:
     """One run by its folder, id, name, or the beginning of its id.
 
-    Raises NotFoundError with the nearest name, UsageError where several are meant, StoreError.
+    Raises NotFoundError with the nearest name, UsageError if several runs match, StoreError.
     """
     run_id, folder = find_id(os.fspath(reference), None if db is None else Path(db))
     why = "" if folder is None or db is not None else bring_up(folder)
@@ -78,7 +79,7 @@ def run(
 def _stores_of(
     run_id: str, folder: RunDir | None, db: str | os.PathLike[str] | None
 ) -> Iterator[tuple[Path, str]]:
-    """Where a run may be recorded, and what it is called there."""
+    """The stores in which a run may be recorded, each with the run's id there."""
     if db is not None:
         yield Path(db), run_id
         return
@@ -121,7 +122,7 @@ def _found(question: _Question) -> Selection:
 
 
 def _as_of_now(row: RunRow) -> RunRow:
-    """The row, without its recorded end where that is of an attempt and another follows."""
+    """The row, without its recorded end if a later attempt follows the ended one."""
     if row.ended_wall is None or time.time() - row.ended_wall > _RECENT_S:
         return row
     from albor_core.feed.runs.listed_status import now_of  # noqa: PLC0415  not for old runs
@@ -136,7 +137,7 @@ def _statuses(table: RunList, where: Filter) -> dict[str, str]:
 
 
 def _index_arrears(table: RunList) -> None:
-    """Runs that were killed with their index process: what they wrote last is indexed here."""
+    """Index what runs wrote last that were killed together with their index process."""
     from albor_core.feed.runs.store_lag import find_arrears, index_arrears  # noqa: PLC0415
 
     try:
@@ -147,7 +148,7 @@ def _index_arrears(table: RunList) -> None:
 
 
 def parts_of(runs: Sequence[RecordedRun]) -> list[Selection]:
-    """The runs by the store that each was found in."""
+    """The runs grouped by the store that each was found in."""
     if isinstance(runs, Runs):
         return [runs.selection]
     found: dict[Path, list[RunRow]] = {}
@@ -157,9 +158,9 @@ def parts_of(runs: Sequence[RecordedRun]) -> list[Selection]:
 
 
 class Runs(Frame, Sequence[RecordedRun]):
-    """Runs in order. The store is asked when the first of them is, and then for all; params,
-    summaries and points when they are. As a table: a row a run, with columns such as `id`,
-    `status`, `params.optimizer.lr` and `metrics.val/loss`, the last value.
+    """Runs in order. The store is read for all rows when the first is asked for; params, summaries
+    and points when they are. As a table: one row per run, with columns such as `id`, `status`,
+    `params.optimizer.lr` and `metrics.val/loss`, the last value.
     """
 
     def __init__(self, found: Callable[[], Selection], words: str) -> None:
@@ -167,7 +168,7 @@ class Runs(Frame, Sequence[RecordedRun]):
 
     @cached_property
     def selection(self) -> Selection:
-        """The rows, and where they are from."""
+        """The rows, and the store they are from."""
         return self._ask()
 
     @overload

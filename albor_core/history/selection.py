@@ -1,4 +1,4 @@
-"""Runs of one store as of one moment: their params, last values and table, read together."""
+"""Runs of one store at one moment: their params, last values and table, read together."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _FIELDS = {
 
 
 class Selection:
-    """Rows of one store as of one moment, and what is read of them together. Any thread may ask:
-    a store is opened for each answer.
+    """Rows of one store at one moment, and the data read for all of them together. Any thread may
+    use it: a store is opened for each answer.
     """
 
     def __init__(self, path: Path, rows: Sequence[RunRow]) -> None:
@@ -51,7 +51,7 @@ class Selection:
         known: dict[str, T],
         ask: Callable[[RunList, Sequence[str]], dict[str, T]],
     ) -> T:
-        """What is known of a run, read for its neighbours too if it must be read."""
+        """The answer for one run; if it must be read, it is read for all runs of the selection."""
         if run_id not in known:
             start = self._places[run_id] // _TOGETHER * _TOGETHER
             with RunList(self.path) as table:
@@ -63,8 +63,8 @@ class Selection:
         return {row.id: place for place, row in enumerate(self.rows)}
 
     def columns(self) -> Columns:
-        """A table of the runs: what lists show, then `params.KEY`, then `metrics.KEY`, the last
-        value of each. Raises UsageError for one that would not fit into memory.
+        """A table of the runs: the columns of lists, then `params.KEY`, then `metrics.KEY`, the
+        last value of each. Raises UsageError for a table that would not fit into memory.
         """
         count, place = len(self.rows), self._places
         params: dict[str, list[Any]] = {}
@@ -89,7 +89,7 @@ class Selection:
         return self._words(cells) if name == "status" else cells
 
     def _words(self, ended: Iterable[str | None]) -> list[str]:
-        """What each run does now: only where no end is recorded the kernel is asked."""
+        """The status of each run; the kernel is asked only if no end is recorded."""
         from albor_core.feed.runs.listed_status import statuses_of_unended  # noqa: PLC0415
 
         unended = [(row.id, row.path) for row in self.rows if row.ended_status is None]

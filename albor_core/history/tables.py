@@ -1,7 +1,7 @@
-"""What `albor runs export` writes: tables of many runs, a page of rows in memory at a time.
+"""Tables of many runs for `albor runs export`, with one page of rows in memory at a time.
 
-Each has a row schema of its own (`albor schema albor.runs.export.WHAT`); that of points is
-`albor.runs.export.row`. Rows are ordered by run, as given, then as they happened.
+Each has its own row schema (`albor schema albor.runs.export.WHAT`); that of points is
+`albor.runs.export.row`. Rows are ordered by run, as given, then by time.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Tell = Callable[[str], object]
 
 
 def _mute(_: str) -> None:
-    """For whoever wants to know nothing of it."""
+    """Ignore a message: the default of `tell`."""
 
 
 class Table(NamedTuple):
-    """A table that is read while it is written. `schema` is that of a row."""
+    """A table that is read while it is written. `schema` is the schema of a row."""
 
     kinds: Mapping[str, str]
     pages: Iterator[Page]
@@ -48,8 +48,8 @@ class Table(NamedTuple):
 
 
 def points(runs: Sequence[RecordedRun], keys: Sequence[str] = (), *, tell: Tell = _mute) -> Table:
-    """Every point. Reading raises NotFoundError for a run whose folder is gone and for a key that a
-    run does not have. `tell` takes sentences about what is short.
+    """A row for every point. Reading raises NotFoundError for a run whose folder is gone and for a
+    key that a run does not have. `tell` gets messages about missing data.
     """
     found = ((run, keys) for run in runs)
     return Table(POINT_KINDS, _pages(found, tell), "albor.runs.export.row/1")
@@ -58,7 +58,7 @@ def points(runs: Sequence[RecordedRun], keys: Sequence[str] = (), *, tell: Tell 
 def points_of_any(
     runs: Sequence[RecordedRun], keys: Sequence[str] = (), *, tell: Tell = _mute
 ) -> Table:
-    """As `points`, of the runs that have any: those without a folder or without one of the keys are
+    """As `points`, of the runs that have any: runs without a folder or without one of the keys are
     left out. Raises NotFoundError for a key that none of them has.
     """
     here = _present(runs, "points", tell)
@@ -76,7 +76,7 @@ def points_of_any(
 
 
 def _present(runs: Sequence[RecordedRun], what: str, tell: Tell) -> list[RecordedRun]:
-    """Those whose folder is there."""
+    """The runs whose folder exists."""
     here = [run for run in runs if run.folder.run_json.is_file()]
     if lost := len(runs) - len(here):
         tell(f"left out: {counted(lost, 'run')} whose run directory is gone, with the {what}")
@@ -84,8 +84,8 @@ def _present(runs: Sequence[RecordedRun], what: str, tell: Tell) -> list[Recorde
 
 
 def media(runs: Sequence[RecordedRun], *, is_lenient: bool = False, tell: Tell = _mute) -> Table:
-    """A row for each medium: what it is, and where its file lies. Reading raises NotFoundError for
-    a run whose folder is gone, which `is_lenient` leaves out.
+    """A row for each medium, with its kind and the path of its file. Reading raises NotFoundError
+    for a run whose folder is gone; with `is_lenient` such runs are left out.
     """
     rows = (
         (run.id, run.experiment, *(cell(one, name) for name in MEDIA_KINDS))
@@ -109,7 +109,7 @@ def _pages(chosen: Iterable[tuple[RecordedRun, Sequence[str]]], tell: Tell) -> I
 
 
 def params(runs: Sequence[RecordedRun]) -> Table:
-    """A row for each param of each run. `number` is the value where that is a number."""
+    """A row for each param of each run. `number` is its value if that is a number."""
     kinds = {**_OF_RUN, "key": "name", "value": "mixed", "number": "float"}
     rows = (
         (run.id, run.experiment, key, value, _number(value))
@@ -140,7 +140,7 @@ def _paged(rows: Iterator[Sequence[Any]]) -> Iterator[Page]:
 
 
 def run_table(runs: Sequence[RecordedRun]) -> Table:
-    """A row a run, with its params and the last value of each metric."""
+    """A row for each run, with its params and the last value of each metric."""
     columns = joined([part.columns() for part in parts_of(runs)])
     kinds = {name: column.kind for name, column in columns.items()}
     return Table(kinds, _paged(rows_of(columns)), "albor.runs.export.runs/1")

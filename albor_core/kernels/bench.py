@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops.rope import tables
+from albor_core.kernels.ops.attention.rope import tables
 from albor_core.kernels.parity import Outputs, deviations
 
 CYCLED_BYTES = 1 << 28  # several times any L2 so far

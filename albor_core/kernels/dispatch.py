@@ -34,24 +34,24 @@ from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, KernelLaunc
 
 log = logging.getLogger(__name__)
 
-OPS = (
-    "rms_norm",
-    "add_rms_norm",
-    "rope",
-    "rope_qkv",
-    "qk_norm",
-    "attention",
-    "attention_128",
-    "swiglu",
-    "swiglu_up",
-    "swiglu_down",
-    "cross_entropy",
-    "embedding",
-    "adamw",
-    "muon",
-    "fp8",
-)
-"""One module of this package each, but for `attention_128`, which is attention's."""
+OPS = {
+    "rms_norm": "norms.rms_norm",
+    "add_rms_norm": "norms.add_rms_norm",
+    "rope": "attention.rope",
+    "rope_qkv": "attention.rope_qkv",
+    "qk_norm": "norms.qk_norm",
+    "attention": "attention.attention",
+    "attention_128": "attention.attention",
+    "swiglu": "mlp.swiglu",
+    "swiglu_up": "mlp.swiglu_up",
+    "swiglu_down": "mlp.swiglu_down",
+    "cross_entropy": "cross_entropy",
+    "embedding": "embedding",
+    "adamw": "optim.adamw",
+    "muon": "optim.muon",
+    "fp8": "mlp.fp8",
+}
+"""The ops by name, each with its module in kernels/ops."""
 FORCED = forced_backend(os.environ)
 RACED = 5  # calls in a row, timed as one
 HEAD_START_CYCLES = 10_000_000  # 5 ms of a GPU, in which a host launches RACED calls of any op
@@ -152,7 +152,7 @@ def op(name: str) -> Op:
     if name not in _ops:
         if name not in OPS:
             raise KeyError(f"no op {name!r}; there are {', '.join(OPS)}")
-        importlib.import_module(f"albor_core.kernels.ops.{name.removesuffix('_128')}")
+        importlib.import_module(f"albor_core.kernels.ops.{OPS[name]}")
     return _ops[name]
 
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from albor_core.kernels.bench import CYCLED_BYTES, MOST_SETS, ROUND_S, Sizes, Timer, seconds
 from albor_core.kernels.dispatch import use_triton
-from albor_core.kernels.ops import swiglu_down, swiglu_up
+from albor_core.kernels.ops.mlp import swiglu_down, swiglu_up
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 LIBRARIES = ("cublas", "cublaslt")  # of a GPU; a CPU has what torch was built with

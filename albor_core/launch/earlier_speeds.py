@@ -46,10 +46,11 @@ def earlier_speed(
     threads: int | None,
     store: Path | None = None,
 ) -> MeasuredSpeed | None:
-    """By the newest of them, at most five; None where there is none, or the store cannot be read.
+    """The mean speed of the newest matching runs, at most five; None if there is none, or the store
+    cannot be read.
 
-    `config`: resolved. `device`: what run.start names, a GPU's name or cpu, which must be of this
-    `host` and of as many `threads`, None: any.
+    `config`: resolved. `device`: as in run.start, a GPU's name or cpu, on this `host` with this
+    number of `threads`; None: any.
     """
     path = store or global_store()
     if not path.is_file():
@@ -69,7 +70,7 @@ def earlier_speed(
 
 
 def shape_of(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a flat config makes a step fast or slow."""
+    """The fields of a flat config that determine the speed of a step."""
     return {
         key: value
         for key, value in flat.items()
@@ -114,7 +115,7 @@ def _speed_of(
 
 
 def _watts(reader: Reader, run_id: str, summary: Mapping[str, KeyStat]) -> float | None:
-    """Of all its devices whose power was measured; None where that is of none."""
+    """Total power of all devices whose power was measured; None if it was measured of none."""
     powers = (_finite(reader.series(run_id, key).mean) for key in summary if key.endswith(_POWER))
     means = [fmean(power) for power in powers if power]
     return sum(means) if means else None
@@ -127,7 +128,7 @@ def _finite(values: Sequence[float]) -> list[float]:
 def _each(
     means: Sequence[float], summary: Mapping[str, KeyStat], key: str, number: int
 ) -> float | None:
-    """Seconds of one of `number` things whose milliseconds were logged by the interval."""
+    """Seconds of one of `number` things whose milliseconds were logged per interval."""
     known = _finite(means)
     if not number or not known:
         return None

@@ -1,4 +1,4 @@
-"""Edits of the config.yaml of a run that goes on: allowed, planned and made its config."""
+"""Edits of the config.yaml of a resumed run: checked, planned and made its config."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.config.clock import Clock, Place, place_in
-from albor_core.config.load import Config, LoadedConfig, with_defaults
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig, with_defaults
 from albor_core.config.resume_changes import change_refused, edited, never_allowed, origin
 from albor_core.config.secret_urls import without_secrets
 from albor_core.launch.planned import plan_run
@@ -23,7 +24,7 @@ from albor_core.run.values.quantity import counted
 
 
 def apply_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> None:
-    """Make what was edited in the run's config.yaml the config that it goes on with."""
+    """Make the edited config.yaml of a run the config that it continues with."""
     try:
         loaded = edited(run)
     except ConfigError as error:
@@ -67,8 +68,8 @@ def apply_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
 
 
 def _place_in(newest: tuple[int, Path] | None, config: Config, num_sequences: int = 1) -> Place:
-    """Where the run is by its newest checkpoint; by the name of one that cannot be read, which the
-    trainer will refuse in better words.
+    """The position of the run in its newest checkpoint; if that is unreadable, the step in its
+    name: the trainer reports the damage.
     """
     if newest is None:
         return Place()
@@ -81,7 +82,8 @@ def _place_in(newest: tuple[int, Path] | None, config: Config, num_sequences: in
 
 
 def _behind(place: Place, clock: Clock, loaded: LoadedConfig) -> Iterator[Problem]:
-    """An end that the run has passed already, or a batch that the data does not fill."""
+    """Problems of an edit: an end that the run has already passed, or a batch that the data does
+    not fill."""
     file, training = str(loaded.path), loaded.config.training
     if place.unit and clock.batch > clock.num_sequences:
         message = (
@@ -99,8 +101,8 @@ def _behind(place: Place, clock: Clock, loaded: LoadedConfig) -> Iterator[Proble
 
 
 def is_unbegun(run: RunDir) -> bool:
-    """Whether it starts from model.path: there never was a whole checkpoint, not even a bad one or
-    one that is gone.
+    """Whether the run starts from model.path: it never had a complete checkpoint, not even a
+    damaged or removed one.
     """
     if any(name.suffix != checkpoints.HALF for name, _ in checkpoints.entries(run.checkpoints)):
         return False

@@ -1,4 +1,4 @@
-"""What a trainer is started with besides what it inherits."""
+"""Environment variables of a trainer, besides those it inherits."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def rank_environment(launched: LaunchedRank | None) -> dict[str, str]:
 
 
 def _python_path() -> str:
-    """Where an uninstalled checkout is found, before what the user's own PYTHONPATH holds."""
+    """PYTHONPATH with the uninstalled checkout before the user's own entries."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(CODE_ROOT), *([inherited] if inherited else [])])
 
 
 def is_installed() -> bool:
-    """Whether this code is an installed package, which a child finds by itself."""
+    """Whether this code is an installed package, which a child process finds without PYTHONPATH."""
     try:
         version("albor")
     except PackageNotFoundError:

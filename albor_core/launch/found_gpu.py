@@ -1,4 +1,4 @@
-"""The GPU that a run would get, as far as can be told without loading torch."""
+"""Finds the GPU that a run would get, without loading torch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from albor_core.telemetry.sample import GpuSample
 
 
 def find_gpu() -> GpuFacts | None:
-    """The first GPU that CUDA would show to a run, and whether torch could train on it; None where
-    NVML knows none.
+    """The first GPU that CUDA would show to a run, and whether torch could train on it; None if
+    NVML finds none.
 
     The file of ALBOR_FAKE_NVML may say `"torch_cuda": true` beside its GPUs: then torch can.
     """
@@ -48,9 +48,9 @@ def find_gpu() -> GpuFacts | None:
 
 
 def visible(there: list[GpuSample]) -> list[GpuSample]:
-    """Those that CUDA_VISIBLE_DEVICES names, by index or beginning of a UUID, up to the first word
-    that names none; as in torch, none if one is named twice. A MIG slice counts as a GPU of the
-    first one's size.
+    """The GPUs that CUDA_VISIBLE_DEVICES names, by index or beginning of a UUID, up to the first
+    entry that matches none; as in torch, none if one is named twice. A MIG slice counts as a GPU of
+    the first one's size.
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:

@@ -12,7 +12,7 @@ from albor_core.run.rundir import RunDir
 
 @dataclass(frozen=True)
 class Submission:
-    """What runs under the guard of a run."""
+    """A program submitted to run under the guard of a run."""
 
     argv: Sequence[str]
     """May hold secrets: no launcher keeps those in a file."""
@@ -32,7 +32,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class State:
-    """Of a run that was submitted."""
+    """The state of a submitted run."""
 
     exit_code: int | None
     """None while it is alive; 1 if it was lost."""
@@ -44,7 +44,7 @@ class State:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine that runs can be put on."""
+    """A machine that can start runs."""
 
     name: str
     max_ranks: int
@@ -52,19 +52,20 @@ class Host:
 
 
 class Launcher(Protocol):
-    """Raises InUseError, TryAgainError or AlborError where it cannot do what it is asked."""
+    """Starts and cancels runs. Methods raise InUseError, TryAgainError or AlborError if they cannot
+    do what is asked."""
 
     def submit(self, run: RunDir, program: Submission) -> None:
-        """Run it under a guard that outlives this process. Returns once it is guarded, or queued
-        where there is a queue.
+        """Run the program under a guard that outlives this process. Returns once it is guarded, or
+        queued if there is a queue.
         """
 
     def state(self, run: RunDir) -> State: ...
 
     def cancel(self, run: RunDir, *, at_once: bool, asked_by: str) -> None:
-        """Ask for its end: after a checkpoint, or `at_once` without."""
+        """Ask the run to end: after a checkpoint, or `at_once` without one."""
 
     def log(self, run: RunDir) -> Path | None:
-        """The file of what its newest attempt printed; None before the first."""
+        """The log file of the run's newest attempt; None before the first."""
 
     def hosts(self) -> tuple[Host, ...]: ...

@@ -15,7 +15,7 @@ from albor_core.run.rundir import RunDir
 
 
 class Local:
-    """A `Launcher`."""
+    """Launches runs on this machine, each under a guard process."""
 
     def submit(self, run: RunDir, program: Submission) -> None:
         launch = write_launch(
@@ -47,9 +47,9 @@ LOCAL: Launcher = Local()
 
 
 def _exit_code(run: RunDir) -> int | None:
-    """The code of a run that is over; None while it is not, 1 if it was lost.
+    """The exit code of an ended run; None while it has not ended, 1 if it was lost.
 
-    It is the guard's, or where the guard was killed before it, that of the program's last words.
+    It is the guard's, or, if the guard was killed first, that of the program's exit record.
     """
     if run.liveness().is_alive:
         return None

@@ -10,7 +10,8 @@ from pathlib import Path
 from albor_core.andon.channels.plan_sinks import notify_problems, notify_sentences
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.config.choices import PackingName
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig
 from albor_core.config.recipes.own import own_class
 from albor_core.config.secret_urls import sink_entries
 from albor_core.kernels.backend_override import unmet_demand
@@ -44,11 +45,13 @@ def plan_run(
     launched: LaunchedRank | None = None,
     measured: MeasuredSpeed | None = None,
 ) -> Plan:
-    """Collect the facts of this machine and plan; nothing is written. Without `begins` the run has
-    weights of its own, and what model.path names may be gone; `unit`: the sequences of the steps
-    that it counts in (config/clock.py); `run`: the one that goes on, whose sinks are kept;
-    `launched`: one of ranks that are here already, maybe on other hosts with other GPUs;
-    `measured`: what a probe found, else earlier runs of this shape say how fast it is.
+    """Collect the facts of this machine and make the plan; nothing is written.
+
+    `begins`: whether the run starts; otherwise it has weights of its own, and what model.path names
+    may be gone. `unit`: the sequences of the steps that it counts in (config/clock.py). `run`: the
+    resumed run, whose sinks are kept. `launched`: this process is a rank of a launcher, maybe with
+    other GPUs on other hosts. `measured`: speed from a probe, else from earlier runs of this
+    shape.
     """
     config = loaded.config
     continues = config.training.continue_from
@@ -105,7 +108,7 @@ def plan_run(
 
 
 def _starts_quiet(config: Config) -> bool:
-    """Whether a new model begins with the house's quiet weights."""
+    """Whether a new model begins with Albor's quiet initialisation."""
     has_weights = start_weights(config.model) or config.training.continue_from
     is_own = own_class(config.training.mode)
     begin = config.model.initialization
@@ -120,7 +123,7 @@ def _speed_here(config: Config, facts: PlanFacts) -> MeasuredSpeed | None:
 
 
 def crowd_problems(config: Config, file: str, where: Launcher = LOCAL) -> Iterator[Problem]:
-    """More ranks than any host of `where` starts."""
+    """A problem if the config has more ranks than any host of `where` starts."""
     ranks, most = config.training.distributed.world_size, max(h.max_ranks for h in where.hosts())
     if ranks > most:
         message = f"{ranks} ranks on one machine, where at most {most} are started"
@@ -129,7 +132,7 @@ def crowd_problems(config: Config, file: str, where: Launcher = LOCAL) -> Iterat
 
 
 def lacking_weights(config: Config, file: str, *, checks_hash: bool = True) -> tuple[Problem, ...]:
-    """As `weights_problems`, whose model is unknown where a class of the user's own makes it."""
+    """Problems as of `weights_problems`; without a known model if a user's class makes it."""
     is_own = own_class(config.training.mode) is not None
     return weights_problems(
         config.model, file=file, checks_hash=checks_hash, knows_model=not is_own
@@ -137,8 +140,8 @@ def lacking_weights(config: Config, file: str, *, checks_hash: bool = True) -> t
 
 
 def _scan_of(config: Config) -> Callable[[Path, str], Scanned | SplitFacts]:
-    """What stands in a folder without a manifest: shards, or text that is packed before it is
-    trained on.
+    """The function that scans a folder without a manifest: for shards, or for text that is packed
+    before the training.
     """
     data = config.data
     texts = {data.train: data.packing, data.val: "concat"} if not data.mixture else {}
@@ -160,8 +163,8 @@ def _scan_of(config: Config) -> Callable[[Path, str], Scanned | SplitFacts]:
 def _text_facts(
     path: Path, tokenizer: Path, seq_len: int, packing: PackingName
 ) -> SplitFacts | None:
-    """Of text that is not packed yet, by SAMPLE_BYTES of it; None where `path` holds ids, or no
-    text. Raises AlborError where packing would.
+    """Estimated facts of text that is not packed yet, from SAMPLE_BYTES of it; None if `path` holds
+    ids or no text. Raises AlborError if packing would.
     """
     from albor_core.data.pack.pack_plan import plan_pretokenize  # noqa: PLC0415  as in _scan_of
     from albor_core.data.pack.packed_corpus import packed_place, text_corpus  # noqa: PLC0415

@@ -1,9 +1,9 @@
-"""Twenty real steps of a config on the device at hand, in a folder that is gone afterwards.
+"""Runs twenty real steps of a config on this device, in a folder that is removed afterwards.
 
 The run is what `albor train apply` would start, with its trainer, data, evaluation and checkpoints,
-but logs every step, evaluates and saves within those few, and has no alerts, budgets or sinks.
-Nothing of it is left, neither a run directory nor an entry in a store, but for token ids that are
-cached for all runs.
+but it logs every step, evaluates and saves within those few, and has no alerts, budgets or sinks.
+It leaves neither a run directory nor a row in a store, only cached token ids, which all runs
+share.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from albor_core.config.load import Config, LoadedConfig
-from albor_core.config.monitoring import MonitoringConfig
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig
+from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.launch.environment import trainer_environment
 from albor_core.launch.found_gpu import visible
 from albor_core.launch.run_folder import new_run
@@ -39,9 +40,10 @@ from albor_core.plan.speed import (
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.whole_file import ended_by_signals
+from albor_core.run.home.folders import own_home, private_folder
 from albor_core.run.journal import read_journal
 from albor_core.run.program.parent_death import die_with_parent
-from albor_core.run.rundir import RunDir, own_home, private_folder
+from albor_core.run.rundir import RunDir
 from albor_core.telemetry.gpu import Gpus
 from albor_core.telemetry.sample import GpuSample
 
@@ -55,7 +57,7 @@ _PREFIX, _LOCK = "albor-probe-", "probe.lock"
 
 @dataclass(frozen=True)
 class Sample:
-    """What the GPUs said at a moment."""
+    """GPU samples of one moment."""
 
     wall: float
     gpus: tuple[GpuSample, ...]
@@ -64,8 +66,8 @@ class Sample:
 def probe(
     loaded: LoadedConfig, made: Plan, *, tell: Callable[[str], None] | None = None
 ) -> MeasuredSpeed:
-    """Run it and measure. `made` is its plan, without problems. Raises AlborError where its trainer
-    fails, with the last line of its log, or where the run is too short to measure.
+    """Run the probe and measure its speed. `made` is its plan, without problems. Raises AlborError
+    if its trainer fails, with the last line of its log, or if the run is too short to measure.
     """
     steps = min(STEPS, made.schedule.updates or STEPS)
     # a closed terminal must leave no trainer on the GPU either
@@ -95,8 +97,8 @@ def probe(
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """A temporary folder that is gone afterwards, held by a lock meanwhile; those that probes which
-    were killed could not remove go too.
+    """Yield a temporary folder, locked meanwhile and removed afterwards; folders of killed probes
+    are removed too.
     """
     busy = InUseError("a probe uses this folder")
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
@@ -128,8 +130,8 @@ def _probing(config: Config, output_dir: Path) -> Config:
 
 @contextmanager
 def temporary_home(folder: Path) -> Iterator[None]:
-    """ALBOR_HOME is `folder` meanwhile, so that no run is registered in the user's. Token ids are
-    cached in the user's all the same: the run will need them, and they may be large.
+    """Make `folder` the ALBOR_HOME meanwhile, so that no run is registered in the user's. Token ids
+    are still cached in the user's: the run will need them, and they may be large.
     """
     before, cache = os.environ.get("ALBOR_HOME"), own_home() / "cache"
     for made in (own_home(), cache):
@@ -149,8 +151,8 @@ def temporary_home(folder: Path) -> Iterator[None]:
 def train_here(
     run: RunDir, steps: int, *told: str, who: str = "the probe", hint: str = _WITHOUT
 ) -> list[Sample]:
-    """Its trainer, without a guard, to step `steps`, `told` more; what the GPUs said meanwhile.
-    Raises AlborError, in which `who` failed.
+    """Run the trainer of `run` without a guard up to step `steps` and return GPU samples taken
+    meanwhile. Raises AlborError in which `who` failed.
     """
     log = run.path / "probe.log"
     argv = [sys.executable, "-P", "-m", "albor_core.train", str(run.path)]
@@ -188,7 +190,8 @@ def _why(log: Path) -> str:
 
 
 def _end(trainer: subprocess.Popen[bytes]) -> None:
-    """Stop it, with all ranks, if it is still there: Ctrl-C reaches only us."""
+    """Stop the trainer with all its ranks, if it is still running: Ctrl-C reaches only this
+    process."""
     if trainer.poll() is not None:
         return
     trainer.terminate()
@@ -221,8 +224,8 @@ def _times(run: RunDir, began: float, ended: float, seq_len: int) -> ProbeTimes:
 def power(
     times: ProbeTimes, samples: list[Sample], ranks: int
 ) -> tuple[float | None, float | None]:
-    """Mean power of the run's GPUs in the steps that count, and in which share of the samples one
-    was held back by its power limit; None where no GPU says it.
+    """Mean power of the run's GPUs in the measured steps, and the share of samples in which one was
+    held back by its power limit; None if no GPU reports it.
     """
     window = measured_window(times)
     if window is None:

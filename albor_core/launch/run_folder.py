@@ -1,4 +1,4 @@
-"""The run directory of a training run: made, resized, its places for alerts and spans kept."""
+"""Makes and resizes the run directory of a training run, and records its sinks and collector."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from albor_core.andon.channels.kept_sinks import keep_sinks
+from albor_core.config.config import Config
 from albor_core.config.kept_config import config_of
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.load import LoadedConfig
 from albor_core.config.recipes.own import own_class
 from albor_core.config.resume_changes import origin, set_later
 from albor_core.config.secret_urls import secrets_of, sink_entries, without_secrets
@@ -20,24 +21,18 @@ from albor_core.plan.start_weights import parent_run
 from albor_core.run.errors import AlborError, ConfigError, InUseError, Problem, StoreError
 from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.folders import own_home, private_folder
+from albor_core.run.home.new_run import create_run
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
-from albor_core.run.rundir import (
-    RunDir,
-    create_run,
-    is_run_id,
-    new_run_id,
-    own_home,
-    private_folder,
-    read_json,
-)
+from albor_core.run.rundir import RunDir, is_run_id, new_run_id, read_json
 from albor_core.store.index.annotations import MAX_CHARS, annotate
 from albor_core.store.spans.collector import keep_collector
 
 
 @contextmanager
 def _home() -> Iterator[None]:
-    """Have ALBOR_HOME there; where it was made for a run that cannot be made, it goes again."""
+    """Make ALBOR_HOME if it does not exist, and remove it again if the run cannot be made."""
     home = own_home()
     was_there = home.exists()
     private_folder(home)
@@ -51,7 +46,7 @@ def _home() -> Iterator[None]:
 
 
 def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
-    """A fresh run directory below training.output_dir, with config, code, data on record."""
+    """Make a new run directory below training.output_dir, with config, code and data on record."""
     known = secrets_of(loaded.config)
     told, loaded = loaded.config, without_secrets(loaded)
     config: Config = loaded.config
@@ -107,13 +102,13 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
 
 
 def _parent(config: Config) -> str | None:
-    """The run whose checkpoint this one begins with."""
+    """The id of the run whose checkpoint this one starts from."""
     folder = config.training.continue_from
     return parent_run(config.model) if folder is None else run_of_checkpoint(folder)
 
 
 def keep_places(run: RunDir, config: Config) -> None:
-    """Keep where alerts and spans go, with what is secret of it, outside the run. Raises OSError,
+    """Record where alerts and spans are sent, including secrets, outside the run. Raises OSError,
     ConfigError.
     """
     keep_sinks(run, sink_entries(config))
@@ -122,9 +117,9 @@ def keep_places(run: RunDir, config: Config) -> None:
 
 
 def resize(run: RunDir, world_size: int) -> None:
-    """Have the next attempt of `run` on so many ranks; its steps stay the same.
+    """Set the number of ranks of the next attempt of `run`; its steps stay the same.
 
-    Raises InUseError while it lives, ConfigError if they cannot share its global batch.
+    Raises InUseError while it is active, ConfigError if the ranks cannot share its global batch.
     """
     if run.liveness().is_alive:
         raise InUseError(
@@ -147,6 +142,6 @@ def resize(run: RunDir, world_size: int) -> None:
 
 
 def home_of_paths(run: RunDir) -> str:
-    """Where the config's relative paths begin: where it was first applied, while that exists."""
+    """The folder of the config's relative paths: where it was first applied, while that exists."""
     first = (read_json(run.launch) or {}).get("cwd")
     return first if isinstance(first, str) and Path(first).is_dir() else str(Path.cwd())

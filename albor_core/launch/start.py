@@ -1,4 +1,4 @@
-"""Check that a run may start, and hand it to a launcher, after `planned.py` and `run_folder.py`.
+"""Checks that a run may start, and hands it to a launcher, after `planned.py` and `run_folder.py`.
 
 It runs in the process of the command or cockpit that asks, which does not load torch.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from contextlib import chdir
 
+from albor_core.config.config import Config
 from albor_core.config.kept_config import config_of, read_resolved
-from albor_core.config.load import Config
 from albor_core.guard.launch import already_guarded
 from albor_core.launch.edits import apply_edits, is_unbegun
 from albor_core.launch.environment import rank_environment, trainer_environment
@@ -20,8 +20,8 @@ from albor_core.launch.run_folder import home_of_paths
 from albor_core.plan.start_weights import start_weights
 from albor_core.run.errors import ConfigError, InUseError
 from albor_core.run.files.pulled_file import refuse_pulled
+from albor_core.run.home.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.program.launched_rank import LaunchedRank
-from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.rundir import RunDir
 
 
@@ -34,14 +34,16 @@ def start(
     launched: LaunchedRank | None = None,
     where: Launcher = LOCAL,
 ) -> None:
-    """Hand `run` to a detached guard, which `forgets` the restarts of one that was killed. Its
-    lives save and leave after step `stop_after`. `launched`: rank 0 of ranks that a launcher
-    starts and restarts: then the guard restarts nothing.
+    """Hand `run` to a detached guard.
 
-    Raises InUseError if it is guarded already, or trained by an attempt that `stop_after` would not
-    reach, and ConfigError if its config.yaml was edited and may not have been, or is wrong, if its
-    config.resolved.json is damaged, if its ranks are too many for one machine, or if the weights
-    that it begins from are gone.
+    `forgets`: the guard does not count the restarts of a killed one. `stop_after`: attempts save
+    and exit after this step. `launched`: this process is rank 0 of ranks that a launcher starts and
+    restarts, so that the guard restarts nothing.
+
+    Raises InUseError if the run is guarded already, or trained by an attempt that `stop_after`
+    would not reach, and ConfigError if its config.yaml was edited without permission or is wrong,
+    if its config.resolved.json is damaged, if its ranks are too many for one machine, or if the
+    weights that it begins from are gone.
     """
     refuse_pulled(run, "start", f"albor train resume {run.own_id}")
     refuse_unlaunched(run, "start", resumed_by_config(run.path))
@@ -85,7 +87,7 @@ def _refuse_crowd(run: RunDir, config: Config, where: Launcher) -> None:
 
 
 def _refuse_lost_weights(run: RunDir, config: Config) -> None:
-    """Raises ConfigError where a run without a checkpoint cannot begin from model.path."""
+    """Raise ConfigError if a run without a checkpoint cannot begin from model.path."""
     if start_weights(config.model) is None:
         return
     with chdir(home_of_paths(run)):

@@ -1,5 +1,5 @@
-"""A profiler trace of a few steps of a config, trained in a folder that is gone afterwards (see
-probe.py): nothing is left but the trace, and token ids that are cached for all runs.
+"""Records a profiler trace of a few steps of a config, trained in a temporary folder (see
+probe.py): only the trace and cached token ids are left.
 
 No evaluation, checkpoint, alert or sink stands between the steps, and ramps are left out: each step
 is a full one.
@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from albor_core.config.load import Config, LoadedConfig
-from albor_core.config.monitoring import MonitoringConfig
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig
+from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.launch.probe import own_folder, temporary_home, train_here
 from albor_core.launch.run_folder import new_run
 from albor_core.plan.plan import Plan
@@ -29,7 +30,7 @@ _HINT = "albor train apply CONFIG, whose log tells more"
 
 @dataclass(frozen=True)
 class TracedSteps:
-    """What was traced."""
+    """The steps that a recorded trace covers."""
 
     first: int
     steps: int
@@ -43,9 +44,9 @@ def trace_steps(
     steps: int,
     tell: Callable[[str], None] | None = None,
 ) -> TracedSteps:
-    """Train WARMUP steps and then `steps` under a profiler; `out` gets the trace while it is there.
-    `made` is the plan of `loaded`, without problems. Raises AlborError where the trainer or the
-    profiler fails, UsageError where the run has too few steps.
+    """Train WARMUP steps and then `steps` steps under a profiler; `out` is called with the trace
+    while it exists. `made` is the plan of `loaded`, without problems. Raises AlborError if the
+    trainer or the profiler fails, UsageError if the run has too few steps.
     """
     planned = made.schedule.updates or WARMUP + steps
     first = min(WARMUP, planned - steps) + 1

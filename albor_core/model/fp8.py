@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albor_core.kernels.ops import fp8
-from albor_core.kernels.ops.fp8 import Both
+from albor_core.kernels.ops.mlp import fp8
+from albor_core.kernels.ops.mlp.fp8 import Both
 from albor_core.model.llama import Llama, LlamaConfig, SwiGLU
 from albor_core.model.matrices import Weight
 

@@ -5,12 +5,12 @@ weights go straight to their place in the flat buffer, and what a backward needs
 `Tape`: memory is what you read here. The plain model is the oracle: same parameters, same numbers.
 
 The residual stream and its gradient are what the products read, in half precision, and 8 bits more
-beside it (kernels/ops/add_rms_norm.py): as good as fp32, which the plain model has, and only the
-first is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that is
-14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision, and 1.5 D
-more where q and k are normed; N tokens, otherwise the letters of llama.py. With segments it is that
-of the layers of one, and 2.5 D at the beginning of each: a backward computes a segment again, in
-the same bits, and then takes its tapes.
+beside it (kernels/ops/norms/add_rms_norm.py): as good as fp32, which the plain model has, and only
+the first is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that
+is 14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision, and 1.5
+D more where q and k are normed; N tokens, otherwise the letters of llama.py. With segments it is
+that of the layers of one, and 2.5 D at the beginning of each: a backward computes a segment again,
+in the same bits, and then takes its tapes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.documents import attention as documents
-from albor_core.kernels.ops import attention, cross_entropy, qk_norm, rope_qkv
-from albor_core.kernels.ops.add_rms_norm import add_norm_forward
+from albor_core.kernels.ops import cross_entropy
+from albor_core.kernels.ops.attention import attention, rope_qkv
 from albor_core.kernels.ops.embedding import embedding_backward
-from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
+from albor_core.kernels.ops.norms import qk_norm
+from albor_core.kernels.ops.norms.add_rms_norm import add_norm_forward
+from albor_core.kernels.ops.norms.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, is_of_heads
 from albor_core.model.fp8 import Fp8Mlp, Scales
 from albor_core.model.head import IGNORED, HeadPass, HeadScore, NextTokens, Scored, shifted

@@ -25,10 +25,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from albor_core.config.hf_config import hf_config
-from albor_core.config.shape import ModelShape, RopeScaling
-from albor_core.kernels.ops.rms_norm import rms_norm
+from albor_core.config.shape import ModelShape
+from albor_core.kernels.ops.norms.rms_norm import rms_norm
 from albor_core.model.head import IGNORED as IGNORED
 from albor_core.model.head import mean_nats, shifted
+from albor_core.model.rotary import Rotary, rotate
+from albor_core.model.visible_keys import seen_by_layers
 
 SCORED_BYTES = 1 << 28  # logits and what is made of them at one time, where nothing is trained
 EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
@@ -87,107 +89,6 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps, half)
 
 
-class Rotary(nn.Module):
-    """Tables (max_position_embeddings, E) of cos and sin, fp32, not saved.
-
-    Always computed on the CPU and copied, so that every device rotates by the same bits; computed
-    anew whenever the module is moved or cast, so that `model.bfloat16()` cannot round them and
-    `to_empty` cannot leave them unset.
-    """
-
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(self, config: LlamaConfig) -> None:
-        super().__init__()
-        self.head_dim, self.theta = config.head_dim, config.rope_theta
-        self.scaling = config.rope_scaling
-        self.length = config.max_position_embeddings
-        self.register_buffer("cos", torch.empty(0), persistent=False)
-        self.register_buffer("sin", torch.empty(0), persistent=False)
-        self._fill()
-
-    def _fill(self) -> None:
-        device = self.cos.device
-        if device.type == "meta":
-            return
-        speed, gain = frequencies(self.head_dim, self.theta, self.scaling)
-        position = torch.arange(self.length, dtype=torch.float32, device="cpu")
-        angle = torch.outer(position, speed).repeat(1, 2)  # fp32, as transformers
-        cos, sin = angle.cos(), angle.sin()
-        if gain != 1:
-            cos, sin = cos * gain, sin * gain
-        self.cos, self.sin = cos.to(device), sin.to(device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._fill()
-        return self
-
-    def forward(self, T: int) -> tuple[Tensor, Tensor]:
-        if self.length < T:
-            raise ValueError(f"{T} tokens in a row, but max_position_embeddings is {self.length}")
-        return self.cos[:T], self.sin[:T]
-
-
-def frequencies(E: int, theta: float, scaling: RopeScaling | None) -> tuple[Tensor, float]:
-    """(radians a token for each of E / 2 pairs, fp32 on the CPU; what cos and sin are times).
-
-    linear: all pairs slower by `factor`. llama3: those that turn less than `low_freq_factor` times
-    in the first context, with a ramp to `high_freq_factor`. yarn: a ramp over the pairs, and louder
-    scores (Peng et al. 2023, arXiv:2309.00071).
-    """
-    pair = torch.arange(0, E, 2, dtype=torch.float32, device="cpu") / E
-    plain = 1.0 / theta**pair
-    if scaling is None:
-        return plain, 1.0
-    if scaling.rope_type == "linear":
-        return plain / scaling.factor, 1.0
-    first = scaling.original_max_position_embeddings
-    assert first is not None, "refused by RopeScaling.problems"
-    if scaling.rope_type == "llama3":
-        return _llama3(plain, scaling, first), 1.0
-    return _yarn(plain, E, theta, scaling, first)
-
-
-def _llama3(plain: Tensor, scaling: RopeScaling, first: int) -> Tensor:
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    assert low is not None
-    assert high is not None
-    length = 2 * math.pi / plain  # tokens of one turn
-    slow = torch.where(length > first / low, plain / scaling.factor, plain)
-    share = (first / length - low) / (high - low)
-    ramp = (1 - share) * slow / scaling.factor + share * slow
-    is_between = ~(length < first / high) * ~(length > first / low)
-    return torch.where(is_between, ramp, slow)
-
-
-def _yarn(
-    plain: Tensor, E: int, theta: float, scaling: RopeScaling, first: int
-) -> tuple[Tensor, float]:
-    def pair_of(turns: float) -> float:
-        return (E * math.log(first / (turns * 2 * math.pi))) / (2 * math.log(theta))
-
-    begin, end = pair_of(scaling.beta_fast or 32), pair_of(scaling.beta_slow or 1)
-    if scaling.truncate is not False:
-        begin, end = math.floor(begin), math.ceil(end)
-    begin, end = max(begin, 0), min(end, E - 1)
-    end += 0.001 if begin == end else 0  # transformers' own guard against a division by 0
-    pairs = torch.arange(E // 2, dtype=torch.float32, device="cpu")
-    kept = 1 - ((pairs - begin) / (end - begin)).clamp(0, 1)
-    power = theta ** (torch.arange(0, E, 2, dtype=torch.float32, device="cpu") / E)
-    speed = 1.0 / (scaling.factor * power) * (1 - kept) + plain * kept
-    gain = scaling.attention_factor
-    return speed, 0.1 * math.log(scaling.factor) + 1 if gain is None else gain
-
-
-def rotate(x_BHTE: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:
-    """Rotary embedding (Su et al. 2021, arXiv:2104.09864) of halves, not pairs, as HF Llama."""
-    x = x_BHTE.to(torch.promote_types(x_BHTE.dtype, torch.float32))  # fp64 is a test's truth
-    low, high = x.chunk(2, dim=-1)
-    return (x * cos_TE + torch.cat((-high, low), dim=-1) * sin_TE).to(x_BHTE.dtype)
-
-
 class Attention(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -235,47 +136,6 @@ class Attention(nn.Module):
             is_causal=seen is None,
             enable_gqa=self.groups > 1 and is_half,
         )
-
-
-def seen_by_layers(
-    shape: ModelShape, T: int, device: torch.device, document: Tensor | None = None
-) -> list[Tensor | None]:
-    """For each layer (T, T), or of documents (B, 1, T, T), whether a query (row) sees a key; None:
-    all up to it.
-    """
-    window = shape.window(T)
-    slid = None if window is None else seen_from(torch.arange(T, device=device), T, window)
-    layers = range(shape.num_hidden_layers)
-    if document is None:
-        return [slid if shape.slides(i) else None for i in layers]
-    of_kinds = {kind: seen_within(document, slid if kind else None) for kind in kinds_of(shape)}
-    return [of_kinds[shape.slides(i)] for i in layers]
-
-
-def kinds_of(shape: ModelShape) -> set[bool]:
-    """Whether layers slide: both, where some do."""
-    return {shape.slides(i) for i in range(shape.num_hidden_layers)}
-
-
-def seen_from(positions: Tensor, reach: int, window: int | None = None) -> Tensor:
-    """(N, reach) whether queries at `positions` (N,) see a key: their own and the `window` - 1
-    before it, or all before it.
-    """
-    behind = positions[:, None] - torch.arange(reach, device=positions.device)
-    return (behind >= 0) & (behind < (window or reach))
-
-
-def seen_within(document: Tensor, seen: Tensor | None) -> Tensor:
-    """(B, 1, T, T) whether a query sees a key: of those up to it that are `seen` (T, T; None: all),
-    the ones of its own document; `document` (B, T) is equal within one. Positions go on from one
-    to the next: rotations encode distances alone, and those within a document do not depend on
-    where in the row it lies.
-    """
-    T = document.shape[1]
-    same = document[:, None, :, None] == document[:, None, None, :]
-    if seen is None:
-        seen = seen_from(torch.arange(T, device=document.device), T)
-    return same & seen
 
 
 class SwiGLU(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from albor_core.kernels.ops import swiglu_down, swiglu_up
+from albor_core.kernels.ops.mlp import swiglu_down, swiglu_up
 from albor_core.model.matrices import Weight
 
 

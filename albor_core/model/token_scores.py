@@ -18,7 +18,8 @@ from albor_core.kernels import dispatch
 from albor_core.kernels.ops import cross_entropy
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import OPS, QK_NORM_OPS, FusedLlama
-from albor_core.model.llama import Llama, seen_by_layers
+from albor_core.model.llama import Llama
+from albor_core.model.visible_keys import seen_by_layers
 from albor_core.plan.memory import shape_obstacles
 
 SCORED_BYTES = 256 << 20  # of logits in fp32 and their log-softmax, at once

@@ -1,7 +1,8 @@
-"""What a built thing is: one hash of one canonical JSON of all that it depends on; hashes of files.
+"""Identity of a built thing: one hash of one canonical JSON of everything it depends on; hashes of
+files.
 
-BLAKE3 of compact JSON with sorted keys. Corpora have SHA-256 and evaluations wider separators, as
-their first versions had: so the identity in the record of what lies on a disk is known again.
+BLAKE3 of compact JSON with sorted keys. Corpora use SHA-256 and evaluations wider separators, as
+their first versions did, so identities in existing records stay valid.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Hasher(Protocol):
 
 @dataclass(frozen=True)
 class FileHash:
-    """What a file must be: size in bytes, algorithm, hex digest."""
+    """Expected contents of a file: size in bytes, algorithm, hex digest."""
 
     size: int
     algo: str
@@ -42,7 +43,8 @@ class FileHash:
 
 
 def new_hasher(algo: str = ALGO, *, threads: int = 1) -> Hasher:
-    """Raises DamagedFileError for an algorithm that this machine cannot check."""
+    """Make a hasher for `algo`. Raises DamagedFileError for an algorithm that this machine cannot
+    compute."""
     if algo == "sha256":
         return hashlib.sha256()
     if algo == ALGO:
@@ -51,14 +53,16 @@ def new_hasher(algo: str = ALGO, *, threads: int = 1) -> Hasher:
 
 
 def identity_of(document: Any, algo: str = ALGO, separators: tuple[str, str] = (",", ":")) -> str:
-    """In hex: equal documents, equal identities, whatever the order of their keys."""
+    """Hex hash of a JSON document: equal documents have equal identities, whatever the order of
+    their keys."""
     hasher = new_hasher(algo)
     hasher.update(json.dumps(document, sort_keys=True, separators=separators).encode())
     return hasher.hexdigest()
 
 
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileHash:
-    """A new file with these bytes, hashed on the way out and fsynced. Raises OSError."""
+    """Write a new file with these bytes, hashed while they are written and fsynced. Raises
+    OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     hasher, size = new_hasher(), 0
     try:
@@ -75,8 +79,8 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileHash:
 
 
 def hash_file(path: Path, algo: str, *, threads: int = 1) -> FileHash:
-    """What is on the disk now. Raises OSError, DamagedFileError for anything but a regular file.
-    `threads`: more than one only while no training needs the cores.
+    """Hash of a file as it is on the disk now. Raises OSError, DamagedFileError for anything but a
+    regular file. `threads`: more than one only while no training needs the cores.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     hasher, size = new_hasher(algo, threads=threads), 0
@@ -92,13 +96,14 @@ def hash_file(path: Path, algo: str, *, threads: int = 1) -> FileHash:
 
 
 def hash_of_file(path: Path, *, threads: int = 1) -> str:
-    """BLAKE3 in hex. Raises OSError. `threads`: -1 for all cores, never in a forked process."""
+    """BLAKE3 of a file in hex. Raises OSError. `threads`: -1 for all cores, never in a forked
+    process."""
     return str(blake3(max_threads=threads).update_mmap(path).hexdigest())
 
 
 def hash_of_data(path: Path) -> str:
-    """BLAKE3 of a file, or of the names and bytes of all below a folder; "" where nothing is.
-    Raises OSError.
+    """BLAKE3 of a file, or of names and bytes of all files below a folder; "" if `path` does not
+    exist. Raises OSError.
     """
     if path.is_file():
         status = path.stat()
@@ -112,5 +117,6 @@ def hash_of_data(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _hash_seen(path: Path, *status: int) -> str:
-    """A watch asks for each checkpoint; `status` moves when the file does."""
+    """Cached hash of a file: a watch asks for each checkpoint again and again; a changed `status`
+    invalidates the entry."""
     return hash_of_file(path)

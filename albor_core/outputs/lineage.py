@@ -1,4 +1,4 @@
-"""From what a built thing came: its inputs by hash, the command, the seed, the versions."""
+"""Lineage of a built thing: its inputs by hash, the command, the seed, the versions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from albor_core.run.values.redact import announced_secrets, redact
 
 
 def lineage(inputs: Mapping[str, str], seed: Any = None) -> dict[str, Any]:
-    """For a record, without secrets. `inputs`: what was read -> its BLAKE3. A record whose bytes
-    must follow from its inputs alone (a corpus, packed shards) has no place for it.
+    """The lineage for a record, without secrets. `inputs` maps names to the BLAKE3 of what was
+    read. Records whose bytes must depend on their inputs alone (a corpus, packed shards) do not
+    include it.
     """
     environment = dict(os.environ)
     argv, _ = redact([*sys.argv], environment, announced_secrets(sys.argv, environment))

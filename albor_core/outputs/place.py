@@ -1,4 +1,4 @@
-"""Where a built thing lies: whole under its name, or not at all.
+"""The output path of a built thing: it exists complete under its name, or not at all.
 
     NAME.part/         what will be NAME, its result last; renamed when all of it is there
     NAME.part/.work/   as long as it is built: lock (with the pid of who holds it), identity, and
@@ -36,34 +36,35 @@ ELSEWHERE = "choose another --out"
 
 
 def part_of(path: Path) -> Path:
-    """The name under which `path` is built."""
+    """The temporary path at which `path` is built."""
     return path.with_name(f"{path.name}{HALF}")
 
 
 @dataclass(frozen=True)
 class OutputPlace:
-    """The place of a folder, or a file, that is built; `own`: patterns of what a folder gets."""
+    """The output path of a file or folder that is built; `own`: name patterns of the files that a
+    folder gets."""
 
     path: Path
     own: tuple[str, ...] = ("*",)
 
     @property
     def work(self) -> Path:
-        """It is there as long as the thing is not whole."""
+        """The work folder, which exists until the output is complete."""
         return (self.path if self.path.is_dir() else part_of(self.path)) / WORK
 
     @property
     def begun(self) -> str | None:
-        """The identity of what an unfinished try makes; None where there is none."""
+        """The identity of the output that an unfinished attempt builds; None if there is none."""
         return _line(self.work / _IDENTITY) or None
 
     def foreign(self, folder: Path, own: Sequence[str] | None = None) -> list[Path]:
-        """What lies there that is not of our making."""
+        """Files in the folder that Albor did not make."""
         ours = (WORK, *(self.own if own is None else own))
         return [one for one in folder.iterdir() if not any(fnmatchcase(one.name, x) for x in ours)]
 
     def tidy(self) -> None:
-        """Remove what a kill after the very last step left in or beside a whole thing."""
+        """Remove what a kill after the very last step left in or beside a complete output."""
         room = self.work.parent
         if self.work.exists() or (room == part_of(self.path) and room.exists()):
             with suppress(InUseError, DataError), held(self) as work:
@@ -72,9 +73,9 @@ class OutputPlace:
 
 @contextmanager
 def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
-    """The work folder, held against other processes. Results in it stay for the next try; without
-    any it goes. Raises InUseError, DataError where NAME.part is not of our making, AlborError where
-    the disk refuses.
+    """Lock the work folder against other processes and yield it. Results in it stay for the next
+    attempt; without any it is removed. Raises InUseError, DataError if NAME.part was not made by
+    Albor, AlborError if the disk refuses.
     """
     work = place.work
     room = work.parent
@@ -101,7 +102,8 @@ def held(place: OutputPlace, mode: int = 0o777) -> Iterator[Path]:
 
 
 def _refusal_of(error: OSError, path: Path, work: Path) -> AlborError | None:
-    """Why `path` cannot be written; None for an error of what is read, of a pipe or a process."""
+    """The reason why `path` cannot be written; None if the error comes from what is read, a pipe or
+    a process."""
     if error.filename is None and refused_by_the_machine(error) is None:
         return None
     room = work.parent
@@ -129,8 +131,8 @@ def _alone(place: OutputPlace, lock: Path) -> Iterator[None]:
 
 
 def begin(work: Path, identity: str, keep: Sequence[str] = ()) -> bool:
-    """Ready `work` for the job of this identity; True where an earlier try of the same is in it.
-    What another job left is removed, but for what is called as one of `keep`.
+    """Prepare `work` for the job of this identity; True if an earlier attempt of the same job is in
+    it. Leftovers of other jobs are removed, except names matched by `keep`.
     """
     if _line(work / _IDENTITY) == identity:
         return True
@@ -140,7 +142,8 @@ def begin(work: Path, identity: str, keep: Sequence[str] = ()) -> bool:
 
 
 def clear(work: Path, keep: Sequence[str] = ()) -> None:
-    """Leave nothing in it for a later try, but what is called as one of `keep`."""
+    """Remove everything in the work folder that a later attempt could use, except names matched by
+    `keep`."""
     for entry in work.iterdir():
         if entry.name not in (_LOCK, *keep):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -148,8 +151,9 @@ def clear(work: Path, keep: Sequence[str] = ()) -> None:
 
 @contextmanager
 def kept_if_begun(work: Path, steps: str) -> Iterator[None]:
-    """What a failed or killed try did stays for the next once a step is whole (a JSON file in the
-    folder `steps`), and never where an input was refused: who mends it makes another of it.
+    """Keep the work of a failed or killed attempt for the next one if a step is complete (a JSON
+    file in the folder `steps`), and never if an input was refused, since a corrected input is
+    another job.
     """
     try:
         yield
@@ -160,8 +164,8 @@ def kept_if_begun(work: Path, steps: str) -> Iterator[None]:
 
 
 def publish_files(files: Iterable[Path], folder: Path, old: Iterable[Path] = ()) -> None:
-    """Give `files` a place in `folder` instead of `old`, whose first is the result: it must never
-    name what is missing. It can be done again after a kill.
+    """Remove the files `old`, whose first is the result, then link or copy `files` into `folder`: a
+    result never refers to missing files. May be repeated after a kill.
     """
     for one in old:
         one.unlink(missing_ok=True)
@@ -171,7 +175,8 @@ def publish_files(files: Iterable[Path], folder: Path, old: Iterable[Path] = ())
 
 
 def finish(place: OutputPlace, work: Path) -> None:
-    """The result is written: what was filled takes its name, and the work folder goes."""
+    """Finish once the result is written: the output gets its final name, and the work folder is
+    removed."""
     room = work.parent
     if room != place.path:
         _refuse(place.foreign(room))  # put there meanwhile
@@ -182,7 +187,7 @@ def finish(place: OutputPlace, work: Path) -> None:
 
 
 def discard(work: Path) -> None:
-    """The work folder of a file that is whole, and NAME.part with it."""
+    """Remove the work folder of a complete file, and NAME.part with it."""
     shutil.rmtree(work)
     if work.parent.suffix == HALF:
         with suppress(OSError):  # something else is in it
@@ -191,8 +196,8 @@ def discard(work: Path) -> None:
 
 @contextmanager
 def built(path: Path) -> Iterator[Path]:
-    """A new folder NAME.part for whoever alone builds `path`: renamed to it if the block ends well,
-    and what is there then goes; else it is gone. Raises OSError.
+    """Yield a new folder NAME.part to the only process that builds `path`: renamed to `path` if the
+    block succeeds (replacing what was there), else removed. Raises OSError.
     """
     room, replaced = part_of(path), None
     shutil.rmtree(room, ignore_errors=True)
@@ -211,7 +216,8 @@ def built(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """A built folder, by rename first: a kill in between leaves a `.del`, never half of it."""
+    """Remove a built folder, by a rename first: a kill in between leaves a `.del`, never half of
+    it."""
     _delete(_step_aside(path))
 
 
@@ -225,7 +231,8 @@ def _step_aside(path: Path) -> Path:
 
 
 def _delete(path: Path) -> None:
-    """A folder with all in it; of a link only the link, wherever it leads. Raises OSError."""
+    """Delete a folder with its contents; of a link only the link, wherever it points. Raises
+    OSError."""
     if path.is_symlink():
         path.unlink()
     else:
@@ -246,7 +253,7 @@ def _line(file: Path) -> str:
 
 
 def _leave(work: Path) -> None:
-    """Empty, unless there is anything that a later try could go on from."""
+    """Remove the work folder if nothing in it is of use to a later attempt."""
     results = (one for one in work.rglob("*") if one.name not in (_LOCK, _IDENTITY))
     if work.exists() and not any(one.is_file() for one in results):
         clear(work)

@@ -9,7 +9,7 @@ from typing import Any
 
 from albor_core.config.hf_config import ids_said, made_with, refusals, said_of
 from albor_core.config.resume_changes import PLASTIC
-from albor_core.config.sections import ModelConfig
+from albor_core.config.sections.model import ModelConfig
 from albor_core.plan.continued import run_of_checkpoint, unused_start
 from albor_core.plan.facts import tokenizer_facts
 from albor_core.run.errors import AlborError, ConfigError, Problem

@@ -13,7 +13,8 @@ from albor_core.model.llama import IGNORED
 
 @dataclass(frozen=True)
 class Batch:
-    """B rows of T positions; what else a recipe's data has lies in `extra`, B rows of each."""
+    """A micro-batch of B rows of T positions; other tensors of a recipe's data are in `extra`, B
+    rows each."""
 
     ids: Tensor
     """(B, T)"""
@@ -28,11 +29,11 @@ class Batch:
 
     @property
     def targets(self) -> Tensor:
-        """What is scored: `labels`, or the ids."""
+        """The token ids that are scored: `labels`, or the ids themselves."""
         return self.ids if self.labels is None else self.labels
 
     def each(self, work: Callable[[Tensor], Tensor]) -> Batch:
-        """The batch with `work` done on each of its tensors."""
+        """The batch with `work` applied to each of its tensors."""
 
         def done(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else work(tensor)
@@ -41,7 +42,7 @@ class Batch:
         return Batch(work(self.ids), done(self.labels), done(self.document), extra)
 
     def to(self, device: torch.device) -> Batch:
-        """There, without waiting for it."""
+        """The batch on another device, copied without waiting."""
         return self.each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def first(self, rows: int) -> Batch:
@@ -58,15 +59,15 @@ class Batch:
         return self.each(part)
 
     def cut(self, pieces: int) -> Batch:
-        """Each row as so many shorter ones."""
+        """The batch with each row cut into `pieces` shorter rows."""
         return self.each(lambda tensor: tensor.reshape(len(tensor) * pieces, -1))
 
     def repeated(self, times: int) -> Batch:
-        """Its rows so often, one copy after the other."""
+        """The batch with its rows repeated, one copy after the other."""
         return self.each(lambda tensor: torch.cat([tensor] * times))
 
     def scoring_first(self, rows: int) -> Batch:
-        """The batch with labels, of which those of the first `rows` rows count."""
+        """The batch with labels, of which only those of the first `rows` rows are scored."""
         labels = self.targets.clone()
         labels[rows:] = IGNORED
         return Batch(self.ids, labels, self.document, self.extra)

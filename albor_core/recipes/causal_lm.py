@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.data.load.order import Order
 from albor_core.data.load.source import TokenSource
 from albor_core.data.pack.special_tokens import SpecialIds, tokenizer_file
@@ -32,8 +32,8 @@ from albor_core.run.files.weight_files import open_weights, without_tied_head
 
 
 class PackedSource(TokenSource):
-    """Packed shards as rows of which every token but the first is scored; where documents are kept
-    apart, every token but the first of each.
+    """Packed shards as rows in which every token but the first is scored; if documents are kept
+    apart, every token but the first of each document.
     """
 
     def batch(self, rows: Rows) -> Mapping[str, NDArray[Any]]:
@@ -45,8 +45,8 @@ class PackedSource(TokenSource):
         return found
 
     def text_bytes(self, rows: Rows, tokenizer: Path | None) -> int | None:
-        """Bytes of the text that is scored in these rows; None where `tokenizer` does not tell, or
-        is not the one that they were packed with.
+        """Bytes of the scored text in these rows; None if `tokenizer` does not give them, or
+        differs from the one the rows were packed with.
         """
         if tokenizer is None:
             return None
@@ -66,8 +66,8 @@ class CausalLM(Recipe):
     _measured: tuple[int, float | None] = (0, None)  # rows, and the bytes of a token in them
 
     def head_loss(self) -> HeadLoss:
-        """What is trained for; a class of the user's own may give another one, and keeps the fused
-        step if it leaves `loss` alone.
+        """The training objective; a user's class may return another one, and keeps the fused step
+        if it leaves `loss` alone.
         """
         return CrossEntropy(self.config.training.stability.z_loss)
 
@@ -79,7 +79,7 @@ class CausalLM(Recipe):
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of the head loss; a class of the user's own may name others."""
+        """The columns of the head loss; a user's class may name others."""
         return () if self.head is None else self.head.columns
 
     def sources(self) -> tuple[PackedSource, PackedSource | None]:
@@ -98,7 +98,8 @@ class CausalLM(Recipe):
         return shape_of(self.config)
 
     def model(self, device: torch.device) -> Llama:
-        """Memory is taken once: PyTorch's own initialisation would be thrown away."""
+        """The model with uninitialised weights: PyTorch's own initialisation would be thrown
+        away."""
         segments = self.config.training.segments(self.shape.num_hidden_layers)
         with torch.device("meta"):
             model = Llama(self.shape, segments=segments)
@@ -110,8 +111,8 @@ class CausalLM(Recipe):
         init_weights(model, self.config.training.seed)
 
     def first_weights(self, model: nn.Module) -> None:
-        """Raises ConfigError where `model.path` has none that fit. Those of another dtype are
-        widened or rounded to fp32, the master weights' own.
+        """Load or draw the weights of step 0. Raises ConfigError if `model.path` has none that fit.
+        Weights of another dtype are widened or rounded to fp32, the dtype of the master weights.
         """
         config = self.config
         folder = start_weights(config.model)
@@ -160,7 +161,8 @@ class CausalLM(Recipe):
         return companions(self.config, self.shape, ids, source)
 
     def special_ids(self) -> SpecialIds:
-        """What the data was packed with; where it does not say, what its tokenizer does."""
+        """The special tokens that the data was packed with; if it has none on record, those of its
+        tokenizer."""
         return ids_of(self.config, self.train.manifest)
 
     # -- the objective -------------------------------------------------------------------------
@@ -173,8 +175,8 @@ class CausalLM(Recipe):
     def share_of_loss(
         self, model: Forward, batch: Batch, scored: int, whole: float
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """By the mean, which is what kernels give: micro-batches that score alike are divided by
-        their number, to the bit. A class of the user's own may have another `loss`.
+        """Computed from the mean, which is what kernels give: micro-batches with equal counts are
+        divided by their number, exact to the bit. A user's class may have another `loss`.
         """
         if type(self).loss is not CausalLM.loss:
             return super().share_of_loss(model, batch, scored, whole)
@@ -210,7 +212,7 @@ class CausalLM(Recipe):
         return found
 
     def _bytes_per_token(self, rows: Rows) -> float | None:
-        """Of the text that is scored in rows of the validation data; None if unknown."""
+        """Bytes per token of the scored text in rows of the validation data; None if unknown."""
         if len(rows) != self._measured[0]:  # an evaluation takes the same rows every time
             assert self.val is not None
             number = self.val.text_bytes(rows, self.config.data.tokenizer)
@@ -219,7 +221,7 @@ class CausalLM(Recipe):
 
 
 def shape_of(config: Config) -> LlamaConfig:
-    """The model that a config asks for, and how its weights start."""
+    """The Llama shape and initialisation of a config."""
     begin, shape = config.model.initialization, config.model.architecture.shape()
     return LlamaConfig(
         **{field.name: getattr(shape, field.name) for field in fields(shape)},

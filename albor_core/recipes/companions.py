@@ -1,4 +1,5 @@
-"""Files that make a checkpoint loadable elsewhere: its config, its tokenizer, where texts end."""
+"""Files that make a checkpoint loadable by other programs: its config, its tokenizer, its end
+tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.data.pack.manifest import Manifest
 from albor_core.data.pack.special_tokens import (
     CONFIG,
@@ -36,7 +37,8 @@ TOKENIZER_FILES = (
 
 
 def ids_of(config: Config, packed: Manifest, source: Path | None = None) -> SpecialIds:
-    """What the data was packed with; where they do not say, what the tokenizer does."""
+    """The special tokens that the data was packed with; if it has none on record, those of the
+    tokenizer."""
     path = _tokenizer(config, source)
     own = SpecialIds() if path is None else special_ids(load_tokenizer(path), path)
     if packed.eos_token_id is not None:
@@ -47,7 +49,7 @@ def ids_of(config: Config, packed: Manifest, source: Path | None = None) -> Spec
 
 
 def _tokenizer(config: Config, source: Path | None) -> Path | None:
-    """The config's; without it the one that the weights came with."""
+    """The config's tokenizer; without one, that of the folder the weights came from."""
     if config.data.tokenizer is not None:
         return config.data.tokenizer
     return source if source is not None and tokenizer_file(source).is_file() else None
@@ -56,8 +58,8 @@ def _tokenizer(config: Config, source: Path | None) -> Path | None:
 def companions(
     config: Config, shape: LlamaConfig, ids: SpecialIds, source: Path | None = None
 ) -> dict[str, bytes]:
-    """By name. `source`: the folder that weights came from, whose settings and tokenizer stay as
-    they are. Raises DataError or NotFoundError where the tokenizer cannot be read.
+    """The files by name. `source`: the folder that weights came from, whose settings and tokenizer
+    are kept. Raises DataError or NotFoundError if the tokenizer cannot be read.
     """
     about = None if source is None else read_json(source / "config.json")
     begins = ids.first if about is None else ids.bos

@@ -1,9 +1,9 @@
-"""Losses on a decoder's logits, written once for autograd and for the fused step.
+"""Losses on a decoder's logits, usable with autograd and in the fused step.
 
-A `HeadLoss` sees the whole batch, `extra` too. To write one, extend `TokenLoss`: a value of each
-position from its logits, and, where the loss is not their mean, the loss from all values of a
-batch. The plain step differentiates both; the fused step has the values piece by piece,
-finds from them what flows back to each, and has their gradient written over the logits.
+A `HeadLoss` sees the whole batch, `extra` too. To write one, extend `TokenLoss`: `values` computes
+a value per position from its logits, and `total`, if the loss is not their mean, the loss from all
+values of a batch. The plain step differentiates both; the fused step computes the values in chunks,
+then the gradient of each, and writes the gradient of the logits over the logits.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ class HeadLoss(ABC):
 
     @abstractmethod
     def bind(self, batch: Batch) -> HeadScore:
-        """What scores this micro-batch."""
+        """Make the scorer of this micro-batch."""
 
     def count(self, batch: Batch) -> Tensor:
-        """What its mean is over, int64 (): as many as the source counts in those rows."""
+        """The number that the mean is taken over, int64 (): what the source counts in those
+        rows."""
         return (batch.targets[:, 1:] >= 0).sum()
 
 
 class CrossEntropy(HeadLoss):
-    """That of the next token, and z_loss (`training.stability.z_loss`)."""
+    """Cross-entropy of the next token, plus z_loss (`training.stability.z_loss`)."""
 
     def __init__(self, z_loss: float = 0.0) -> None:
         self.z_loss = z_loss
@@ -49,23 +50,23 @@ class CrossEntropy(HeadLoss):
 
 
 class TokenLoss(HeadLoss):
-    """A loss made of a value, or several, of each position."""
+    """A loss made of one or several values per position."""
 
     @abstractmethod
     def values(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
-        """fp32 (n,) or (n, k) of logits (n, V) fp32, differentiable: those of the positions `rows`
-        of all B T of the batch; 0 where nothing is scored.
+        """fp32 (n,) or (n, k), from logits (n, V) fp32, differentiable: the values of the positions
+        `rows` among all B T of the batch; 0 for unscored positions.
         """
 
     def total(self, values: Tensor, batch: Batch) -> Scored:
         """(mean loss (), the means that `columns` names), from the values of all B T positions,
-        differentiable. If nothing else is said: their sum over `count`.
+        differentiable. By default their sum over `count`.
         """
         return values.sum() / self.count(batch).clamp_min(1), {}
 
     def write(self, logits: Tensor, batch: Batch, rows: slice, upstream: Tensor) -> Tensor:
-        """The values of logits (n, V) as the head gives them, over which the gradient of
-        (values * upstream).sum() is written. A kernel may do it in one pass.
+        """The values of logits (n, V) as the head gives them, which are overwritten with the
+        gradient of (values * upstream).sum(). A kernel may do both in one pass.
         """
         with torch.enable_grad():
             leaf = logits.detach().clone().requires_grad_()
@@ -75,12 +76,13 @@ class TokenLoss(HeadLoss):
         return values.detach()
 
     def read(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
-        """The values alone; logits stay."""
+        """The values of the logits, which stay unchanged."""
         return self.values(logits.float(), batch, rows)
 
     @property
     def logit_bytes(self) -> int | None:
-        """Bytes of a logit with all that `write` and `read` make of it; None: itself alone."""
+        """Bytes per logit, including intermediates of `write` and `read`; None: only the logit
+        itself."""
         return WIDE_BYTES
 
     def bind(self, batch: Batch) -> HeadScore:
@@ -88,7 +90,7 @@ class TokenLoss(HeadLoss):
 
 
 class LogLoss(TokenLoss):
-    """-ln p of each target: what losses on whole answers are made of."""
+    """-ln p of each target: the basis of losses on whole answers."""
 
     def values(self, logits: Tensor, batch: Batch, rows: slice) -> Tensor:
         return F.cross_entropy(
@@ -125,7 +127,8 @@ class _TokenScore:
 
 
 class _TokenPass:
-    """Where the loss is a mean, what flows back to each position is known before its value."""
+    """The fused pass of a `TokenLoss` over one micro-batch. If the loss is a mean, the gradient of
+    each position is known before its value."""
 
     def __init__(self, loss: TokenLoss, batch: Batch, upstream: Tensor) -> None:
         self._loss, self._batch, self._upstream = loss, batch, upstream
@@ -158,7 +161,7 @@ class _TokenPass:
         self._values[rows] = values
 
     def _turn(self, like: Tensor) -> Tensor:
-        """What flows back to each value."""
+        """The gradient of each value."""
         if not self.reads_first:
             share = self._upstream / self._loss.count(self._batch).clamp_min(1)
             return share.expand(self._batch.ids.numel())

@@ -1,7 +1,7 @@
-"""A class of the user's own as a recipe: found, imported, and held to the interface.
+"""Loads a user's class as a recipe: finds and imports it, and checks it against the interface.
 
-What does not fit is refused by name before anything is trained. Errors that its own code raises
-while it works are not: their tracebacks are what the user needs.
+A class that does not fit is refused by name before training. Errors raised inside the user's code
+pass through: the user needs their tracebacks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from albor_core.checkpoint.tensorfile import DTYPES
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.recipes.own import OwnClass, own_class
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.recipe import Forward, Recipe, Source
@@ -39,7 +39,7 @@ def refuse(what: str, hint: str = "") -> NoReturn:
 
 
 def load_recipe(config: Config, folder: Path | None) -> Recipe:
-    """What training.mode names; `folder` is the config's. Raises ConfigError."""
+    """The recipe that training.mode names; `folder` is the config's. Raises ConfigError."""
     mode = config.training.mode
     own = own_class(mode)
     assert own is not None
@@ -60,7 +60,7 @@ def load_recipe(config: Config, folder: Path | None) -> Recipe:
 
 
 def source_of(recipe: Recipe) -> dict[str, str]:
-    """The class, the file it is written in and the SHA-256 of that; empty for a recipe of Albor."""
+    """The class, its source file and the SHA-256 of that file; empty for a recipe of Albor."""
     mode = recipe.config.training.mode
     if own_class(mode) is None:
         return {}
@@ -95,7 +95,7 @@ def _module(own: OwnClass, folder: Path | None) -> ModuleType:
 
 
 def _take(top: str, spec: ModuleSpec) -> None:
-    """Import `top` from the config's folder, whatever else has that name on the path."""
+    """Import `top` from the config's folder, even if another module on the path has that name."""
     there = sys.modules.get(top)
     if there is not None and top not in sys.stdlib_module_names:
         if there.__spec__ is not None and there.__spec__.origin == spec.origin:
@@ -114,7 +114,7 @@ def _take(top: str, spec: ModuleSpec) -> None:
 
 
 def _broken(own: OwnClass, error: Exception) -> NoReturn:
-    """A file that cannot be read as Python, or raises while it is."""
+    """Raise ConfigError for a file that is not valid Python, or raises while it is imported."""
     if isinstance(error, SyntaxError) and error.filename:
         where = f"{error.filename}:{error.lineno}: "
     else:
@@ -134,7 +134,7 @@ def _file(module: ModuleType) -> str:
 
 
 def sources_of(recipe: Recipe) -> tuple[Source, Source | None]:
-    """`recipe.sources()`, of which what a step asks is asked once. Raises ConfigError."""
+    """`recipe.sources()`, with counts cached for each step. Raises ConfigError."""
     if own_class(recipe.config.training.mode) is None:
         return recipe.sources()
     found: Any = recipe.sources()
@@ -172,7 +172,7 @@ def _check_source(source: Any, name: str) -> None:
 
 
 def check_model(recipe: Recipe, model: Any) -> None:
-    """That a checkpoint can hold it. Raises ConfigError."""
+    """Check that a checkpoint can hold the model. Raises ConfigError."""
     name = f"{recipe.config.training.mode}.model()"
     if not isinstance(model, nn.Module):
         refuse(f"{name} is not a torch.nn.Module")
@@ -186,8 +186,8 @@ def check_model(recipe: Recipe, model: Any) -> None:
 
 @torch.no_grad()
 def check_objective(recipe: Recipe, model: nn.Module, forward: Forward, batch: Batch) -> None:
-    """That loss and figures are what the loop adds up. Leaves model and random numbers as they
-    were. Raises ConfigError.
+    """Check that loss and figures have the form that the loop adds up. Leaves model and random
+    state unchanged. Raises ConfigError.
     """
     name, was_training = recipe.config.training.mode, model.training
     model.eval()

@@ -1,4 +1,4 @@
-"""The recipe interface: what the loop asks of whatever it trains."""
+"""The recipe interface: what the loop needs of a training method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from albor_core.checkpoint.folder import MODEL
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.recipes.registry import settings_of
 from albor_core.data.load.order import Order, SequenceOrder
 from albor_core.data.pack.special_tokens import SpecialIds
@@ -35,28 +35,30 @@ Rows = NDArray[np.int64]
 
 
 class Source(Protocol):
-    """Rows of data, pure in their numbers: a run that is resumed asks for the same ones again."""
+    """Rows of data, a pure function of their numbers: a resumed run asks for the same ones
+    again."""
 
     @property
     def data_hash(self) -> str:
-        """Of all that `batch` may give: a checkpoint remembers it."""
+        """Hash of everything that `batch` may return, recorded in checkpoints."""
 
     def __len__(self) -> int: ...
 
     def count(self, rows: Rows) -> int:
-        """What the loss counts in these rows, from an index: every rank asks it of every rank's
-        rows, each step.
+        """The count of scored items in these rows, computed from an index: each step every rank
+        asks it for the rows of all ranks.
         """
 
     def batch(self, rows: Rows) -> Mapping[str, NDArray[Any]]:
-        """`ids`, and where there are such `labels` and `document`, as in `Batch`; the rest is its
-        `extra`. Copies, on the host.
+        """The rows as `ids` and, if there are such, `labels` and `document`, as in `Batch`; other
+        entries become its `extra`. Copies, on the host.
         """
 
 
 @dataclass(frozen=True)
 class PrepareRoom:
-    """Where a recipe keeps what it computes before step 1, and what part of it is this rank's."""
+    """The folder in which a recipe stores what it computes before step 1, and this rank's share of
+    the work."""
 
     folder: Path
     """Of the run, there already."""
@@ -69,13 +71,13 @@ class PrepareRoom:
     guard.start_limit_s is taken for hung."""
 
     def mine(self, items: int) -> range:
-        """Those of so many that this rank computes."""
+        """The part of so many items that this rank computes."""
         return range(self.rank, items, self.world_size)
 
 
 class Recipe(ABC):
-    """Data, model, objective, and what of it is saved. One object a process; it keeps no state that
-    a checkpoint would have to hold.
+    """A training method: data, model, objective, and what is saved of the model. One object per
+    process, without state that a checkpoint would have to hold.
     """
 
     compiles: ClassVar[bool] = False
@@ -92,8 +94,8 @@ class Recipe(ABC):
 
     @property
     def head(self) -> HeadLoss | None:
-        """The loss on a decoder's logits that this objective is, by which the fused step computes
-        it; None: `loss` says more than that, and autograd computes it.
+        """The objective as a loss on a decoder's logits, which the fused step can compute; None if
+        `loss` is more than that and autograd computes it.
         """
         return None
 
@@ -104,37 +106,39 @@ class Recipe(ABC):
 
     @abstractmethod
     def sources(self) -> tuple[Source, Source | None]:
-        """To train on and to validate on. Raises AlborError."""
+        """The data sources for training and for validation. Raises AlborError."""
 
     def order(self, source: Source) -> Order:
-        """In which the rows of `source`, the first of `sources`, are trained on."""
+        """The order in which the rows of `source`, the first of `sources`, are trained on."""
         return SequenceOrder(self.config.training.seed, len(source))
 
     @abstractmethod
     def model(self, device: torch.device) -> nn.Module:
-        """On `device`, the weights whatever they are."""
+        """The model on `device`, with any weights."""
 
     def trains(self, name: str) -> bool:
-        """Whether a tensor of the state dict is trained and saved. The others are frozen: as the
-        first weights have them, in every attempt; a checkpoint knows them by hash.
+        """Whether a tensor of the state dict is trained and saved. Others are frozen: every attempt
+        has them as the first weights do, and a checkpoint stores only their hash.
         """
         return True
 
     def pack(self, model: nn.Module) -> None:  # noqa: B027  most have nothing to do
-        """Put a `PackedMatrix` in the place of each frozen linear map that is to be one, in place:
-        the first weights are there. What is trained stays.
+        """Replace each frozen linear map that is to be packed by a `PackedMatrix`, in place, after
+        the first weights were loaded. Trained tensors stay.
         """
 
     def beside(self, device: torch.device) -> Mapping[str, nn.Module]:
-        """Frozen models beside it, by name (a teacher, a reference), with their weights:
-        from here on they are in `others`. No optimizer sees them, a checkpoint knows their hash.
+        """Frozen models used beside the trained one, by name (a teacher, a reference), with their
+        weights; afterwards they are in `others`. No optimizer moves them, and a checkpoint stores
+        their hash.
         """
         return {}
 
     def prepare(self, model: nn.Module, room: PrepareRoom) -> None:  # noqa: B027
-        """What is computed once, before step 1, and kept in `room`: in every attempt, on all ranks.
-        Where the run begins the weights are those of step 0; later ones are not there yet, and what
-        is needed lies in the room. It goes on where a kill left it, from whole files alone.
+        """Compute what is needed once before step 1 and store it in `room`: called in every
+        attempt, on all ranks. In a new run the weights are those of step 0; in a resumed one later
+        weights are not loaded yet, and all results are in the room. Continues after a kill, from
+        complete files only.
         """
 
     @property
@@ -142,29 +146,30 @@ class Recipe(ABC):
         return type(self).prepare is not Recipe.prepare
 
     def group(self, name: str, tensor: Tensor) -> str:
-        """The optimizer's group of a trained tensor: vectors, which do not decay; embedding and
-        head, which may have a rate of their own; hidden, which Muon moves; matrices.
+        """The optimizer group of a trained tensor: vectors, which do not decay; embedding and head,
+        which may have a rate of their own; hidden, which Muon moves; matrices.
         """
         return group_of(name, tensor)
 
     def decoder(self, model: nn.Module) -> Llama | None:
-        """Albor's own decoder, if it is one: then it has kernels, a reference and samples."""
+        """The model if it is Albor's own decoder, which has kernels, a reference and samples; else
+        None."""
         return None
 
     def special_ids(self) -> SpecialIds | None:
-        """Where its texts begin and end; None: it has no texts."""
+        """The special tokens at the begin and end of texts; None if the data has no texts."""
         return None
 
     def random_weights(self, model: nn.Module) -> None:
-        """In place, from training.seed alone; as `model` makes them, if nothing else is said."""
+        """Draw the weights in place, from training.seed alone; by default as `model` makes them."""
         with torch.random.fork_rng():
             torch.manual_seed(self.config.training.seed)
             fresh = self.model(next(model.parameters()).device)
         model.load_state_dict(fresh.state_dict())
 
     def first_weights(self, model: nn.Module) -> None:
-        """Those of step 0, in place: what `model.path` names, by the names of the state dict.
-        Raises ConfigError where they cannot be had.
+        """Load the weights of step 0 in place: those of `model.path`, by the names of the state
+        dict. Raises ConfigError if they cannot be loaded.
         """
         folder = start_weights(self.config.model)
         if folder is None:
@@ -181,68 +186,70 @@ class Recipe(ABC):
 
     @abstractmethod
     def loss(self, model: Forward, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The sum over all that the batch scores, fp32 (), and the sums that `columns` names."""
+        """The sum over everything that the batch scores, fp32 (), and the sums that `columns`
+        names."""
 
     def share_of_loss(
         self, model: Forward, batch: Batch, scored: int, whole: float
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """What this micro-batch adds to the mean loss of a step: `loss` over `whole`, which is what
-        the step scores over its number of ranks; `scored` of it lies in this batch.
+        """The part of this micro-batch in the mean loss of a step: `loss` over `whole`, the step's
+        count over its number of ranks; `scored` is the count in this batch.
         """
         total, sums = self.loss(model, batch)
         number = whole or math.inf  # of nothing scored, nothing is learned
         return total / number, {name: value / number for name, value in sums.items()}
 
     def loss_fault(self, loss: float) -> str:
-        """Why the loss of a step or of a validation is not sound; "" where it is. If nothing else
-        is said it has to be finite, and steps of another are skipped. A recipe that says more is
-        asked instead: gradients have to be finite still, and its first fault stops the run.
+        """The reason why the loss of a step or of a validation is not sound; "" if it is. By
+        default it has to be finite, and other steps are skipped. A recipe that overrides this is
+        asked instead: gradients still have to be finite, and its first fault stops the run.
         """
         return "" if math.isfinite(loss) else "it is not finite"
 
     @property
     def judges_loss(self) -> bool:
-        """Whether it has a `loss_fault` of its own."""
+        """Whether the recipe overrides `loss_fault`."""
         return type(self).loss_fault is not Recipe.loss_fault
 
     def allows_loss(self, loss: float) -> bool:
-        """Whether it says of such a loss that it is sound."""
+        """Whether the recipe accepts this loss as sound."""
         return self.judges_loss and not self.loss_fault(loss)
 
     def evaluate(
         self, model: Forward, batch: Batch, rows: int, scored: int
     ) -> Mapping[str, tuple[Tensor, float]]:
-        """Of the first `rows` rows, by the name of a figure (`val/loss` among them) its sum, fp64
-        (), and the weight of that sum; both are added up over batches and ranks, and divided. The
-        rows that follow fill up the batch: their labels are IGNORED. `scored`: what the source
-        counts in the first ones. If nothing else is said, `loss` over that.
+        """Evaluate the first `rows` rows: by the name of a figure (`val/loss` among them) its sum,
+        fp64 (), and the weight of that sum; both are summed over batches and ranks, and divided.
+        Further rows only fill the batch: their labels are IGNORED. `scored`: the source's count in
+        the first rows. By default `loss` over that.
         """
         total, _ = self.loss(model, batch.first(max(1, rows)))
         total = total.double()
         return {"val/loss": (total if rows else torch.zeros_like(total), scored)}
 
     def figures(self, means: Mapping[str, float], rows: Rows) -> dict[str, float]:
-        """What is logged of an evaluation of these rows."""
+        """The logged figures of an evaluation of these rows."""
         return dict(means)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """What is sharded one by one, in the order of the forward."""
+        """The modules that are sharded one by one, in the order of the forward pass."""
         lists = [[*part] for part in model.modules() if isinstance(part, nn.ModuleList)]
         return max(lists, key=len, default=[])
 
     def trunk(self, model: nn.Module) -> nn.Module | None:
-        """The part whose end is where the forward turns into the loss, for timing alone."""
+        """The submodule after whose end the loss begins; used only for timing."""
         return None
 
     def num_parameters(self, model: nn.Module) -> int:
         return sum(parameter.numel() for parameter in model.parameters())
 
     def flops_per_token(self) -> float | None:
-        """Of a step, forward and backward; None: unknown, and so is the utilisation."""
+        """FLOPs per token of a step, forward and backward; None if unknown, and then the
+        utilisation is too."""
         return None
 
     def companions(self, resumed: Path | None = None) -> dict[str, bytes]:
-        """Files of a checkpoint that let others load it; `resumed`: the checkpoint that a run goes
-        on from. Raises DataError or NotFoundError.
+        """Files of a checkpoint that let other programs load it; `resumed`: the checkpoint that a
+        run continues from. Raises DataError or NotFoundError.
         """
         return {}

@@ -1,8 +1,8 @@
 """Which tensors of a model are trained and saved, and which are frozen.
 
-A recipe says it by the names of the state dict (`Recipe.trains`, `Recipe.group`); what trains,
-saves, restores and compares asks here. Frozen tensors come from where the config says in every
-attempt, from `model.path` or training.seed, and a checkpoint remembers them by hash alone.
+A recipe decides by the names of the state dict (`Recipe.trains`, `Recipe.group`); code that trains,
+saves, restores or compares asks here. In every attempt frozen tensors come from `model.path` or
+training.seed, as the config says, and a checkpoint stores only their hash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from albor_core.run.files.weight_files import BASE, base_record
 
 @dataclass(frozen=True)
 class Base:
-    """Where frozen tensors come from."""
+    """The origin of frozen tensors."""
 
     folder: Path | None
     """None: they are drawn from training.seed."""
@@ -38,12 +38,12 @@ class Base:
 
 
 class Trainable:
-    """The tensors of a model: trained, saved, frozen. The model may be sharded later: tensors are
-    looked up when they are asked for.
+    """The tensors of a model: trained, saved, frozen. Tensors are looked up at each call, since the
+    model may be sharded later.
     """
 
     def __init__(self, recipe: Recipe, model: nn.Module) -> None:
-        """Freezes what the recipe does not train. Raises ConfigError where nothing is left."""
+        """Freeze the tensors that the recipe does not train. Raises ConfigError if none is left."""
         self.recipe, self.model = recipe, model
         self.frozen = frozenset(name for name in model.state_dict() if not recipe.trains(name))
         """Names of tensors that no checkpoint holds."""
@@ -57,7 +57,7 @@ class Trainable:
             refuse(f"{mode} has nothing to train", "let `trains` name a parameter")
 
     def trained(self) -> dict[str, nn.Parameter]:
-        """In the model's order."""
+        """The trained parameters, in the model's order."""
         return groups.trained(self.model)
 
     def groups(self) -> dict[str, str]:
@@ -65,16 +65,16 @@ class Trainable:
         return {name: self.recipe.group(name, tensor) for name, tensor in self.trained().items()}
 
     def saved(self) -> dict[str, Tensor]:
-        """What a checkpoint holds; live."""
+        """The tensors that a checkpoint holds; live, not copies."""
         found = self.model.state_dict()
         return {name: tensor for name, tensor in found.items() if name not in self.frozen}
 
     def all(self) -> dict[str, Tensor]:
-        """Parameters and buffers, also those that are not saved; live."""
+        """All parameters and buffers, also unsaved ones; live, not copies."""
         return dict((*self.model.named_parameters(), *self.model.named_buffers()))
 
     def _find_base(self) -> Base | None:
-        """Raises ConfigError."""
+        """The origin of the frozen tensors. Raises ConfigError."""
         if not self.frozen:
             return None
         folder = start_weights(self.recipe.config.model)
@@ -88,8 +88,8 @@ class Trainable:
             raise ConfigError(f"model.path: {where}: cannot be read: {error.strerror}") from error
 
     def freeze(self, device: torch.device) -> None:
-        """Once the first weights are there, whole: hash what is frozen, let the recipe pack it, and
-        load the models beside it. Raises ConfigError.
+        """After the first weights are complete: hash the frozen tensors, let the recipe pack them,
+        and load the models beside it. Raises ConfigError.
         """
         self.base = self._find_base()
         self.recipe.pack(self.model)
@@ -103,20 +103,20 @@ class Trainable:
         self.recipe.others = {n: one.requires_grad_(False).eval() for n, one in found.items()}
 
     def hashes(self) -> dict[str, str]:
-        """Of what no checkpoint holds, for its manifest."""
+        """Hashes of tensors that no checkpoint holds, for its manifest."""
         found = {} if self.base is None else {FROZEN: self.base.hash}
         return found | ({BESIDE: self._hash_beside} if self.recipe.others else {})
 
     @cached_property
     def _hash_beside(self) -> str:
-        """Of the models beside it, which nothing moves."""
+        """Hash of the models beside the trained one, which never change."""
         others = self.recipe.others.items()
         return _hash_of(
             {f"{name}.{key}": t for name, one in others for key, t in one.state_dict().items()}
         )
 
     def companions(self) -> dict[str, bytes]:
-        """Files of a checkpoint that tell where the rest of the model is."""
+        """Files of a checkpoint that name the origin of the rest of the model."""
         if self.base is None:
             return {}
         record = base_record(self.base.folder, self.base.hash)

@@ -1,7 +1,7 @@
-"""A line chart as SVG text: no library, no script, no network; the page around it styles it.
+"""Draws a line chart as SVG text: no library, no script, no network; the page around it styles it.
 
 Coordinates are computed here and printed as numbers, so no text of a run ever becomes a path.
-Non-finite values break the line and leave a mark at the top, where they happened.
+Non-finite values break the line and leave a mark at the top, at their step.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ReportCurve:
 
 
 def curve_style() -> str:
-    """The classes of curves as a style sheet: c0, c1, ... their colours, d1, ... their dashes, k0,
-    ... for keys beside their names.
+    """The style sheet of curve classes: c0, c1, ... are colours, d1, ... dashes, k0, ... keys
+    beside names.
     """
     colours = (
         f".c{i}{{stroke:{c};fill:{c}}}polyline.c{i}{{fill:none}}.band.c{i}{{stroke:none}}"
@@ -52,13 +52,13 @@ def curve_style() -> str:
 
 
 def look_of(place: int) -> str:
-    """The classes of a curve by its place among those of a chart."""
+    """The style classes of the curve at this position in a chart."""
     dash = place // len(COLOURS) % len(_DASHES)
     return f"c{place % len(COLOURS)}" + (f" d{dash}" if dash else "")
 
 
 def svg(title: str, traces: Sequence[ReportCurve]) -> str:
-    """The chart; what it shows is said in words for those who cannot see it."""
+    """The chart as SVG, with a text alternative for screen readers."""
     said = f"{escape(title)}: {escape(', '.join(t.label for t in traces))}"
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{said}</title>'
@@ -115,8 +115,8 @@ def ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """As `ticks`, of logarithms to the base ten: decades, parts of them where there are few, and
-    where there is not one, round values.
+    """As `ticks`, for logarithms to the base ten: decades, fractions of them if there are few, and
+    round values if there is none.
     """
     decades = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     if len(decades) > 2 or not -290 < low <= high < 290:
@@ -138,7 +138,7 @@ def _power(power: int) -> str:
 
 
 def _tick(value: float, step: float, largest: float) -> str:
-    """`187.5k`, `0.004`, `3e-05`: no more digits than `step` needs."""
+    """The text of a tick: `187.5k`, `0.004`, `3e-05`, with no more digits than `step` needs."""
     if value == 0:
         return "0"
     if not 1e-3 <= largest < 1e15:
@@ -172,7 +172,7 @@ def _trace(
 
 
 def _pieces(points: Sequence[tuple[float, ...]]) -> Iterator[list[tuple[float, float]]]:
-    """Runs of finite means."""
+    """Stretches of consecutive finite means."""
     piece: list[tuple[float, float]] = []
     for x, _, mean, _ in points:
         if math.isfinite(mean):

@@ -192,7 +192,8 @@ def _charts(reader: Reader, rows: Sequence[RunRow]) -> str:
 
 
 def _scores(reader: Reader, rows: Sequence[RunRow], goals: Goals | None) -> str:
-    """What evaluations found: a bar a run, the runs in their order; nothing where none did."""
+    """Bar charts of evaluation scores, one bar per run, in the order of the runs; "" if there are
+    none."""
     found: dict[str, list[ScoreBar]] = {}
     for place, row in enumerate(rows):
         label = clean(row.name or row.id, limit=_CHARS)
@@ -215,7 +216,7 @@ def _scores(reader: Reader, rows: Sequence[RunRow], goals: Goals | None) -> str:
 
 
 def _curves(reader: Reader, row: RunRow) -> Iterator[tuple[str, Series]]:
-    """Every series of a run but scores of a single checkpoint, which are bars."""
+    """Every series of a run except scores of a single checkpoint, which are bars."""
     with _own(reader, row) as own:
         for key, series in _series_of(own, row.id):
             if len(series.steps) > 1 or not key.startswith(PREFIX):
@@ -224,7 +225,7 @@ def _curves(reader: Reader, row: RunRow) -> Iterator[tuple[str, Series]]:
 
 @contextmanager
 def _own(reader: Reader, row: RunRow) -> Iterator[Reader]:
-    """The run's own store where that is still there."""
+    """The run's own store if it still exists, else the given one."""
     local = local_store(RunDir(Path(row.path))) if row.path and Path(row.path).is_dir() else None
     if local is not None and local.is_file():
         with Reader(local) as own:
@@ -243,7 +244,7 @@ def _series_of(reader: Reader, run_id: str) -> Iterator[tuple[str, Series]]:
 def _table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()
 ) -> str:
-    """Cells are HTML already; heads of runs too."""
+    """An HTML table; cells are HTML already, and so are the heads of runs."""
     right = set(numbers)
     lines = [
         "<tr>"

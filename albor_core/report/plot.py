@@ -1,4 +1,4 @@
-"""One metric of many runs as a picture of its own: SVG here, PNG by a library that is installed.
+"""Draws one metric of many runs as a picture: SVG here, PNG by a library that is installed.
 
 A curve is drawn in buckets, the lowest and the highest value of each as a band around its mean, so
 that a long series loses no spike. Texts of runs are data: made visible, then escaped.
@@ -30,11 +30,10 @@ from albor_core.report.chart import (
 )
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.headlines import HOUSE_NAMES
-from albor_core.run.rundir import placed
+from albor_core.run.home.runs import placed
 from albor_core.run.values.clean import clean
-from albor_core.store.file.axis import SECONDS
+from albor_core.store.file.axis import SECONDS, WALL_KEY
 from albor_core.store.file.paths import local_store
-from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import metric_of
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.ruler import Ruler
@@ -55,7 +54,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Plot:
-    """What is drawn. `hidden` points are of 0 and below, which have no logarithm."""
+    """The contents of a plot. `hidden` counts points of 0 and below, which have no logarithm."""
 
     metric: str
     x: str
@@ -67,7 +66,7 @@ class Plot:
 def plot_of(
     rows: Sequence[tuple[Path, RunRow]], metric: str, *, x: str = "step", is_log: bool = False
 ) -> Plot:
-    """The plot of one metric of runs, each with the store that knows it. `x` wall is the time since
+    """The plot of one metric of runs, each with the store that has it. `x` wall is the time since
     each run began.
 
     Raises UsageError for more runs than can be told apart, NotFoundError for a run without the
@@ -92,7 +91,7 @@ def plot_of(
 
 
 def _curve(store: Path, row: RunRow, metric: str, x: str, label: str) -> tuple[str, ReportCurve]:
-    """The metric's key and its curve, from the run's own store where that is still there."""
+    """The metric's key and its curve, from the run's own store if it still exists."""
     own = local_store(placed(row.id, row.path)) if Path(row.path).is_dir() else store
     with Reader(own if own.is_file() else store) as reader:
         stats = reader.summary(row.id)
@@ -106,7 +105,7 @@ def _curve(store: Path, row: RunRow, metric: str, x: str, label: str) -> tuple[s
 
 
 def _places(reader: Reader, row: RunRow, x: str, *, by_second: bool) -> Callable[[float], float]:
-    """Where on x a step, or a second of the run, lies."""
+    """The function from a step, or a second of the run, to its x."""
     if by_second and x != "wall":
         raise UsageError(
             f"cannot plot {row.id} over {x}: it logged no step, and its machine is seen by time",
@@ -132,7 +131,7 @@ def _measured(series: Series, row: RunRow) -> list[tuple[float, float]]:
 
 
 def _logarithms(curve: ReportCurve) -> tuple[ReportCurve, int]:
-    """The curve by the logarithms of its values, and how many had none."""
+    """The curve with logarithms of its values, and the number of points without one."""
     points = list(zip(curve.steps, curve.low, curve.mean, curve.high, strict=True))
     kept = [point for point in points if not point[2] <= 0]
     log = [
@@ -172,7 +171,7 @@ def svg_of(plot: Plot) -> bytes:
 
 
 def _span_of(plot: Plot) -> tuple[float, str]:
-    """What a unit of the x axis is, and the words under it."""
+    """The length of a unit of the x axis, and the label of the axis."""
     if plot.x != "wall":
         return 1.0, plot.x
     most = max((x for curve in plot.curves for x in curve.steps), default=0.0)
@@ -189,7 +188,7 @@ def _scaled(curves: Iterable[ReportCurve], unit: float) -> list[ReportCurve]:
 
 
 def png_of(plot: Plot) -> bytes:
-    """The picture as a PNG file, by cairosvg or matplotlib. Raises AlborError where neither is
+    """The picture as a PNG file, by cairosvg or matplotlib. Raises AlborError if neither is
     installed.
     """
     for name, draw in _DRAWERS.items():
@@ -233,13 +232,13 @@ def _by_matplotlib(_: Any, plot: Plot) -> bytes:
 
 
 def _values(part: Sequence[float], plot: Plot) -> list[float]:
-    """The values themselves; what is not finite leaves a gap."""
+    """The values themselves; non-finite ones leave a gap."""
     found = [10.0**value if plot.is_log and math.isfinite(value) else value for value in part]
     return [value if math.isfinite(value) else math.nan for value in found]
 
 
 def _words(text: str) -> str:
-    """A text of a run, in which matplotlib would read formulas between dollars."""
+    """A text of a run with dollars escaped, since matplotlib would read formulas between them."""
     return text.replace("$", r"\$")
 
 

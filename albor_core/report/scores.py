@@ -1,8 +1,8 @@
-"""Scores of evaluations as bars: a chart a score, a bar a run, in the order the runs are named.
+"""Draws evaluation scores as bars: one chart per score, one bar per run, in the order of the runs.
 
-A bar begins at 0, so that lengths compare. Its whisker is the 95 % interval over items, exact where
-each passes or fails, else by the standard error where that is known; it says nothing of another
-seed.
+A bar begins at 0, so that lengths compare. Its whisker is the 95 % interval over items, exact if
+each passes or fails, else from the standard error if that is known; it does not cover other
+seeds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHARS = 22  # of a run's name beside its bar
 
 @dataclass(frozen=True)
 class ScoreBar:
-    """The newest value that a run has of a score. `place`: which of the runs it is."""
+    """The newest value of a score of one run. `place`: the index of the run."""
 
     place: int
     label: str
@@ -60,13 +60,13 @@ def newest_scores(reader: Reader, run_id: str, place: int, label: str) -> dict[s
 
 
 def captions(names: Sequence[str], goals: Goals | None = None) -> dict[str, str]:
-    """What stands above the chart of each score."""
+    """The caption of the chart of each score."""
     words = {"min": ", lower is better", "max": ", higher is better", None: ""}
     return {name: name.removeprefix(PREFIX) + words[direction(name, goals)] for name in names}
 
 
 def bars_svg(title: str, bars: Sequence[ScoreBar]) -> str:
-    """The chart; what it shows is said in words for those who cannot see it."""
+    """The bar chart as SVG, with a text alternative for screen readers."""
     told = ", ".join(f"{bar.label} {figure(bar.value)}" for bar in bars)
     ends = [end for bar in bars for end in _whisker(bar)]
     low, high = min(0.0, *ends), max(0.0, *ends)
@@ -108,7 +108,8 @@ def _bar(bar: ScoreBar, top: int, low: float, high: float) -> list[str]:
 
 
 def _whisker(bar: ScoreBar) -> tuple[float, float]:
-    """The exact 95 % interval, or that of the standard error; no more than the value without."""
+    """The exact 95 % interval, or that of the standard error; just the value if neither is
+    known."""
     half = 0.0 if bar.stderr is None else _Z * bar.stderr
     return bar.interval or (bar.value - half, bar.value + half)
 

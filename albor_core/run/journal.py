@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.light_dataclass import dataclass
 from albor_core.run.files.line_appender import LineAppender
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import NOT_FINITE, number_word
 

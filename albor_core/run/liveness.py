@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from albor_core.run.light_dataclass import dataclass
 from albor_core.run.errors import AlborError, InUseError
+from albor_core.run.light_dataclass import dataclass
 
 _held: dict[tuple[int, int], int] = {}  # descriptors of locks taken here, by device and inode
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, len, pid

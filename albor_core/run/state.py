@@ -18,9 +18,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.light_dataclass import dataclass
 from albor_core.run.files.whole_file import write_bytes
 from albor_core.run.headlines import RECORDED
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import load_json
 from albor_core.run.status import ENDS

@@ -1,9 +1,9 @@
-"""GPUs by NVML: a sample of each, at any moment, without ever raising.
+"""Samples GPUs by NVML at any moment, without ever raising.
 
 NVML answers per field, and old cards, MIG slices and containers refuse some: a refused field is
 None. A machine without a driver has no GPUs, and `why_none` says why. `ALBOR_FAKE_NVML=FILE` reads
 the samples from a JSON file instead ({"gpus": [{"name": ..., "util_percent": ...}], "why_none":
-""}): demos and tests have GPUs without having one.
+""}), so that demos and tests need no GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REASONS = {  # bits of nvmlClocksEventReasons; idle and user-set clocks are no 
 
 
 class Gpus:
-    """The GPUs of this machine. Opens NVML at the first sample; belongs to one thread. With
+    """The GPUs of this machine. Opens NVML at the first sample; used by one thread. With
     `hears_xids` errors that the driver reports from then on are part of the samples.
     """
 
@@ -66,8 +66,8 @@ class Gpus:
             return ()
 
     def capability(self, index: int) -> tuple[int, int] | None:
-        """Compute capability (major, minor) of a GPU that `sample` found; None where nobody says.
-        A fake says it as "capability": [9, 0].
+        """Compute capability (major, minor) of a GPU that `sample` found; None if unknown. A fake
+        has it as "capability": [9, 0].
         """
         fake = os.environ.get("ALBOR_FAKE_NVML")
         if fake:
@@ -80,7 +80,7 @@ class Gpus:
         return None if told is None else (int(told[0]), int(told[1]))
 
     def close(self) -> None:
-        """Let go of NVML; a later sample opens it again."""
+        """Close NVML; a later sample opens it again."""
         nvml, self._nvml, self._handles = self._nvml, None, []
         self._processes.clear()
         self._xid_events = None
@@ -120,19 +120,20 @@ class Gpus:
         return True
 
     def _limit(self, handle: Any) -> Any:
-        """Degrees C at which the card slows itself down."""
+        """The temperature in degrees C at which the card slows itself down."""
         kind = getattr(self._nvml, "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", 1)
         return self._ask_newer("nvmlDeviceGetTemperatureThreshold", handle, kind)
 
     def _listen(self) -> None:
-        """Ask for the driver's errors, of the GPUs whose driver tells them."""
+        """Subscribe to driver errors (Xid) of the GPUs whose driver reports them."""
         self._xid_events = self._ask_newer("nvmlEventSetCreate")
         kind = getattr(self._nvml, "nvmlEventTypeXidCriticalError", 8)
         for handle in self._handles if self._xid_events is not None else ():
             self._ask_newer("nvmlDeviceRegisterEvents", handle, kind, self._xid_events)
 
     def _hear_xids(self) -> None:
-        """Note what the driver has reported since the last sample, without waiting for it."""
+        """Record errors that the driver reported since the last sample, without waiting for new
+        ones."""
         for _ in range(_MOST_XIDS if self._xid_events is not None else 0):
             event = self._ask_newer("nvmlEventSetWait_v2", self._xid_events, 0)
             if event is None:  # a time-out: nothing has happened
@@ -142,12 +143,13 @@ class Gpus:
                 self._xids[int(index)] = int(event.eventData)
 
     def _ask_newer(self, name: str, *arguments: Any) -> Any:
-        """The answer of a function that an older library may lack."""
+        """The answer of an NVML function that an older library may lack."""
         function = getattr(self._nvml, name, None)
         return None if function is None else self._ask(function, *arguments)
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer, or None where this GPU has none. Raises only when the driver is gone."""
+        """The answer of an NVML function, or None if this GPU does not support it. Raises only if
+        the driver is gone."""
         gone = (self._nvml.NVML_ERROR_UNINITIALIZED, self._nvml.NVML_ERROR_DRIVER_NOT_LOADED)
         try:
             return function(*arguments)
@@ -245,7 +247,7 @@ def _process_name(pid: int) -> str | None:
 
 
 def _known_bytes(value: Any) -> int | None:
-    """NVML says "not available" as None or as all ones."""
+    """A byte count; None for NVML's two values for "not available", None and all ones."""
     return None if value is None or value >= 2**63 else int(value)
 
 

@@ -1,4 +1,4 @@
-"""The machine a run lives on: processor, memory, disk.
+"""Samples the machine of a run: processor, memory, disk.
 
 Memory is what this process may use: inside a container the limit of its control group counts, not
 the host's, since that is where the kernel kills.
@@ -37,7 +37,7 @@ def sample_host(path: Path) -> HostSample:
 
 
 def disk_free(path: Path) -> int | None:
-    """Bytes an ordinary user may still write where `path` is; None if it cannot be asked."""
+    """Bytes an ordinary user may still write to the disk of `path`; None if unknown."""
     try:
         disk = os.statvfs(path)
     except OSError:

@@ -3,8 +3,8 @@
     ALBOR_HOME/machine-HOST.ring    written by the holder of ALBOR_HOME/machine-HOST.lock
 
 Slots of fixed size, each with its number and a CRC, after a head that names the newest. A reader
-takes no lock and believes nothing: a slot that is torn, cut or somebody else's is passed over. A
-home that several hosts share has one ring for each.
+takes no lock and trusts nothing: a slot that is torn, truncated or foreign is skipped. A home that
+several hosts share has one ring for each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 
 import orjson
 
+from albor_core.run.home.folders import albor_home
 from albor_core.run.liveness import boot_id
-from albor_core.run.rundir import albor_home, open_plain
+from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import finite_of, text_of
 from albor_core.telemetry.sample import (
     GpuSample,
@@ -60,8 +61,8 @@ class MachineSample:
 
 
 class Ring:
-    """The writer's end: the holder of the machine's lock, one thread. Goes on after the newest
-    sample that an earlier writer left. Raises OSError where the file cannot be opened.
+    """The writer of a ring: one thread of the holder of the machine's lock. Continues after the
+    newest sample that an earlier writer left. Raises OSError if the file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,7 +72,7 @@ class Ring:
         self._number = max(_newest_number(self._fd) or 0, _highest(self._fd))
 
     def append(self, sample: MachineSample) -> bool:
-        """Put a sample into the next slot; whether the disk took it. Never raises."""
+        """Write a sample to the next slot; return whether the disk accepted it. Never raises."""
         number, body = self._number + 1, _packed(sample)
         slot = _SLOT.pack(number, len(body), _crc(number, body), sample.wall) + body
         head = _HEAD.pack(_MAGIC, number, _crc(number, _MAGIC))
@@ -96,7 +97,7 @@ class Ring:
         return os.open(self.path, flags, 0o600)
 
     def _is_in_place(self) -> bool:
-        """Whether the file that is open is what readers find: someone may have removed it."""
+        """Whether the open file is still the one that readers find: it may have been removed."""
         try:
             return os.path.samestat(self.path.lstat(), os.fstat(self._fd))
         except FileNotFoundError:
@@ -104,12 +105,12 @@ class Ring:
 
 
 def ring_path(host: str | None = None) -> Path:
-    """The ring of a host, by default of this one."""
+    """The path of a host's ring, by default of this host."""
     return albor_home() / f"machine-{_safe(host)}.ring"
 
 
 def machine_lock(host: str | None = None) -> Path:
-    """What the process that samples a host holds."""
+    """The path of the lock held by the process that samples a host."""
     return albor_home() / f"machine-{_safe(host)}.lock"
 
 
@@ -121,9 +122,9 @@ def _safe(host: str | None) -> str:
 def read_ring(
     path: Path, seconds: float, *, after: float = -math.inf, most: int = SLOTS
 ) -> list[MachineSample]:
-    """The samples of the last `seconds`, oldest first, and of those only the newest `most` that are
-    later than `after` (wall); none where there is no ring or nobody writes it any more. Never
-    raises, never blocks.
+    """The samples of the last `seconds`, oldest first, limited to the newest `most` that are later
+    than `after` (wall); empty if there is no ring or it is no longer written. Never raises, never
+    blocks.
     """
     found: list[MachineSample] = []
     try:
@@ -166,7 +167,7 @@ def _crc(number: int, body: bytes) -> int:
 
 
 def _newest_number(fd: int) -> int | None:
-    """What the head says; None where it is none of ours."""
+    """The newest slot number in the head; None if the head is not one of a ring."""
     raw = os.pread(fd, _HEAD.size, 0)
     if len(raw) < _HEAD.size:
         return None
@@ -175,7 +176,7 @@ def _newest_number(fd: int) -> int | None:
 
 
 def _highest(fd: int) -> int:
-    """The highest number of a whole slot, for a head that was torn; 0 where there is none."""
+    """The highest number of an intact slot, for a ring with a torn head; 0 if there is none."""
     numbers = [0]
     for place in range(SLOTS):
         raw = os.pread(fd, _SLOT.size, _HEAD_BYTES + place * SLOT_BYTES)
@@ -188,7 +189,7 @@ def _highest(fd: int) -> int:
 
 
 def _body(fd: int, number: int, after: float = -math.inf) -> bytes | None:
-    """What a slot holds; None where it is damaged, b"" where it is not later than `after`."""
+    """The contents of a slot; None if it is damaged, b"" if it is not later than `after`."""
     raw = os.pread(fd, SLOT_BYTES, _place(number))
     if len(raw) < _SLOT.size:
         return None
@@ -210,9 +211,7 @@ def _parse(body: bytes | None) -> MachineSample | None:
 
 
 def _packed(sample: MachineSample) -> bytes:
-    """The sample as JSON that fits a slot: where many processes use the GPUs, without their last
-    ones.
-    """
+    """The sample as JSON that fits a slot: without the last processes if many use the GPUs."""
     most: int | None = None
     while True:
         body = orjson.dumps(_document(sample, most), default=str)
@@ -238,12 +237,12 @@ def _document(sample: MachineSample, most: int | None) -> dict[str, Any]:
 
 
 def _known(sample: GpuSample | HostSample) -> dict[str, Any]:
-    """Its fields but for those that are unknown; orjson writes what is inside as it is."""
+    """The known fields of a sample; orjson writes nested values as they are."""
     return {name: value for name, value in vars(sample).items() if value not in (None, ())}
 
 
 def _sample(data: Any) -> MachineSample:
-    """Raises ValueError, TypeError or KeyError for what is not a sample."""
+    """The sample of JSON bytes. Raises ValueError, TypeError or KeyError if they are not one."""
     gpus, wall, mono = data["gpus"], finite_of(data["wall"]), finite_of(data["mono"])
     if wall is None or mono is None or not isinstance(gpus, list):
         raise ValueError("not a sample")

@@ -1,4 +1,4 @@
-"""Samples this host once a second for all of a home's processes: whoever holds the host's lock.
+"""Samples this host once a second for all processes of a home, in whichever holds the host's lock.
 
 Every process that watches runs has one; the first to get the lock opens NVML and fills the ring,
 the others look each TRY_S whether the lock has become free. A sampler that dies is followed by
@@ -25,9 +25,9 @@ EACH_S = 1.0
 
 
 class MachineSampler:
-    """A thread that samples while this process holds the lock, and tries to hold it otherwise.
+    """A thread that samples while this process holds the lock, and tries to get it otherwise.
 
-    Nothing raises: trouble is `problem`, and tried again.
+    Nothing raises: an error is stored in `problem`, and the step retried.
     """
 
     def __init__(self) -> None:
@@ -41,14 +41,14 @@ class MachineSampler:
 
     @property
     def holds(self) -> bool:
-        """Whether it is this process that samples the host."""
+        """Whether this process samples the host."""
         return self._lock is not None
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Let go of the lock, unless a driver hangs: then the end of the process does."""
+        """Release the lock, unless a driver hangs: then the end of the process does."""
         self._done.set()
         self._thread.join(EACH_S)
 
@@ -60,7 +60,7 @@ class MachineSampler:
         self._let_go()
 
     def _step(self) -> bool:
-        """Sample if we may; whether we may."""
+        """Sample if this process holds the lock; return whether it does."""
         try:
             if self._lock is None and not self._take():
                 return False
@@ -98,7 +98,7 @@ class MachineSampler:
 
 
 def sample_machine(gpus: Gpus, folder: Path) -> MachineSample:
-    """This host now, with the free space of the disk that holds `folder`."""
+    """A sample of this host now, with the free space of the disk that holds `folder`."""
     found = gpus.sample()
     return MachineSample(
         wall=time.time(),

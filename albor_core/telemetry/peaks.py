@@ -1,4 +1,4 @@
-"""What the vendors say their GPUs do at most."""
+"""Peak performance of GPUs, from vendors' data sheets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DevicePeaks(NamedTuple):
-    """From the vendor's data sheets; None is not known here."""
+    """Peaks of one GPU model from the vendor's data sheet; None is unknown."""
 
     half: float
     """Dense bf16/fp16 tensor-core peak in FLOP/s, without sparsity."""
@@ -39,16 +39,17 @@ _PEAKS = (
 
 
 def device_peaks(device_name: str | None) -> DevicePeaks | None:
-    """Of the named GPU; None for a CPU or an unknown name."""
+    """Peaks of the named GPU; None for a CPU or an unknown name."""
     if device_name is None:
         return None
     return next((peaks for word, peaks in _PEAKS if word in device_name), None)
 
 
 def peak_flops(device_name: str | None) -> float | None:
-    """Peak of the named GPU, whatever precision the run uses; None for a CPU or an unknown name.
+    """Peak half-precision FLOP/s of the named GPU, whatever precision the run uses; None for a CPU
+    or an unknown name.
 
-    MFU is against the half-precision peak even in fp32: what share of the paid-for machine works.
+    MFU uses the half-precision peak even in fp32: the share of the paid-for machine that works.
     """
     peaks = device_peaks(device_name)
     return None if peaks is None else peaks.half

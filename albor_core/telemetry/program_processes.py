@@ -1,4 +1,5 @@
-"""What a program takes: processor, memory, threads and GPUs of a process and all below it.
+"""Measures the resources of a program: processor, memory, threads and GPUs of a process and its
+descendants.
 
 Read from /proc, about 0.05 ms a process. Processor time is in percent of one core: a program that
 keeps four cores busy has 400. Memory that processes share counts in each of them. A descendant
@@ -22,8 +23,8 @@ _MOST = 4096  # processes of one program that are looked at
 
 @dataclass(frozen=True)
 class ProgramSample:
-    """One program at one moment. `cpu_percent` is None at the first look. `gpus` are the indexes of
-    those that its processes use, None where the driver's process ids are not of our namespace.
+    """One program at one moment. `cpu_percent` is None in the first sample. `gpus` are the indexes
+    of GPUs that its processes use, None if the driver's process ids belong to another namespace.
     """
 
     cpu_percent: float | None
@@ -35,8 +36,8 @@ class ProgramSample:
 
 
 class ProgramProcesses:
-    """Remembers the processor time of the processes that it saw last. `spared` and what is below
-    them is not the program's: a tracked program is the parent of its own index process.
+    """Samples a program; remembers the processor time of its processes between samples. `spared`
+    and its descendants do not count: a tracked program is the parent of its own index process.
     """
 
     def __init__(self, spared: Iterable[int] = ()) -> None:
@@ -45,7 +46,8 @@ class ProgramProcesses:
         self._when: float | None = None
 
     def sample(self, root: int, gpus: Iterable[GpuSample] = ()) -> ProgramSample | None:
-        """The program whose first process is `root`; None where that has ended. Never raises."""
+        """A sample of the program whose first process is `root`; None if that has ended. Never
+        raises."""
         now = time.monotonic()
         ticks: dict[tuple[int, int], int] = {}
         used = pages = threads = 0
@@ -116,7 +118,7 @@ def _tree(root: int, spared: frozenset[int]) -> list[int]:
 
 
 def _of_gpus(pids: set[int], gpus: list[GpuSample]) -> tuple[tuple[int, ...] | None, int | None]:
-    """The GPUs that these processes use, and how much of their memory."""
+    """The GPUs that these processes use, and how much GPU memory."""
     own, memory, is_known = [], 0, False
     for gpu in gpus:
         mine = [process for process in gpu.processes if process.pid in pids]

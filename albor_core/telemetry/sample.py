@@ -1,4 +1,4 @@
-"""What was measured, as values. Unknown is None, never 0."""
+"""Measured samples of GPUs and hosts, as values. Unknown is None, never 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GpuSample:
 
     `temperature_limit_c` is where the card slows itself down. `energy_j` counts since the driver
     was loaded, `ecc_uncorrected` since it was reset; `xid` is the last error number that the driver
-    reported while somebody listened.
+    reported since the subscription began.
     """
 
     index: int
@@ -94,5 +94,5 @@ def host_from_json(data: Mapping[str, Any]) -> HostSample:
 
 
 def _known(value: Any) -> Any:
-    """A number as it is, so that bytes stay whole."""
+    """A number with its type kept, so that byte counts stay integers; None for anything else."""
     return value if finite_of(value) is not None else None

@@ -1,4 +1,4 @@
-"""The GPUs of this host as its one sampler sees them; by NVML where nobody samples it."""
+"""The GPUs of this host, as its one sampler sees them; by NVML if there is no sampler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from albor_core.telemetry.sample import GpuSample
 
 
 class SharedGpus:
-    """Costs a read of the ring while it is fresh: no driver is opened. Belongs to one thread."""
+    """Reads samples from the ring while it is fresh, without opening a driver. Used by one
+    thread."""
 
     def __init__(self) -> None:
         self.why_none = "not looked yet"
@@ -29,6 +30,6 @@ class SharedGpus:
         return found
 
     def close(self) -> None:
-        """Let go of the driver; a later sample opens it again if need be."""
+        """Close the driver; a later sample opens it again if needed."""
         self._own.close()
         self._is_open = False

@@ -1,4 +1,4 @@
-"""Which GPUs of a host a program was given: CUDA_VISIBLE_DEVICES, in NVML's indexes."""
+"""The GPUs of a host that a program can see: CUDA_VISIBLE_DEVICES, in NVML's indexes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from albor_core.telemetry.sample import GpuSample
 def visible_gpus(
     gpus: Sequence[GpuSample], environment: Mapping[str, str], most: int | None = None
 ) -> tuple[int, ...]:
-    """Indexes in the program's order, the first `most` of them: a run of so many ranks takes one
-    each. As CUDA does, what follows a word that names none is not seen.
+    """Indexes in the program's order, at most the first `most`: a run of so many ranks uses one
+    each. As in CUDA, entries after one that matches no GPU are ignored.
     """
     told = environment.get("CUDA_VISIBLE_DEVICES")
     if told is None:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from albor_core.andon.bricks.names import Brick
 from albor_core.config.clock import Clock
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.microbatches import RankShare, share_of
 from albor_core.config.recipes.own import own_class
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.data.load.order import Order
 from albor_core.kernels import dispatch
 from albor_core.kernels.documents import attention as documents
@@ -27,6 +27,7 @@ from albor_core.kernels.toolchain import takes_hoppers
 from albor_core.model.flat import FlatParameters, misfit
 from albor_core.model.fp8 import Scales, trained_mlps
 from albor_core.model.fused import OPS, QK_NORM_OPS
+from albor_core.model.head import HeadScore
 from albor_core.model.llama import Llama
 from albor_core.plan.memory import fusion_obstacles
 from albor_core.recipes.batch import Batch
@@ -35,7 +36,7 @@ from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.recipes.registry import recipe_of
 from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import DevicePeaks
 from albor_core.train.kernel_choices import KeptChoices
@@ -109,6 +110,11 @@ class Parts:
     def decoder(self) -> Llama | None:
         """The model, if it is Albor's own."""
         return self.recipe.decoder(self.model)
+
+    def score(self, batch: Batch) -> HeadScore:
+        """What the recipe makes of the head's output, where it says so."""
+        assert self.recipe.head is not None, "neither compiled nor fused"
+        return self.recipe.head.bind(batch)
 
     @property
     def ranks(self) -> Ranks:
@@ -199,13 +205,14 @@ def build(
     *,
     begins: bool = True,
     folder: Path | None = None,
+    placement: Placement | None = None,
     mark: Callable[[str], None] = lambda name: None,
 ) -> Parts:
     """Everything in place, nothing computed. Without `begins` a checkpoint will replace weights,
     and what `model.path` names may be gone by now: they are whatever lies in memory (to draw 398M
     of them takes a CPU 3 s), or random in a recipe of one's own; and kernels are what earlier
-    attempts found them to be here. `folder` as in `recipe_of`; `mark` is called with what is done,
-    as of `StartTimes`.
+    attempts found them to be here. `folder` as in `recipe_of`; `placement` in the place of what the
+    config asks for; `mark` is called with what is done, as of `StartTimes`.
 
     Raises ConfigError, DataError or NotFoundError before the device is touched where it can.
     """
@@ -217,7 +224,7 @@ def build(
     if begins:
         refuse_unreachable(clock)
     mark("data")
-    placement = place(training)
+    placement = placement or place(training)
     mark("device")
     seed_everything(training.seed)
     if not recipe.compiles:

@@ -25,13 +25,13 @@ from albor_core.train.build import Parts
 from albor_core.train.ranks.group import Word
 from albor_core.train.ranks.placement import Placement
 from albor_core.train.ranks.sharding import reshard
-from albor_core.train.step.choose import PlainStep
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.optimizer_step import Stepper
 
 SAMPLE_TOKENS = 64
 
 
-def scoring(parts: Parts, stepper: PlainStep | GraphedStep) -> Forward:
+def scoring(parts: Parts, stepper: Stepper) -> Forward:
     """What the recipe evaluates with: the kernels that train, where they do; fp8's would move its
     scales, so bf16 there.
     """

@@ -34,7 +34,7 @@ from albor_core.andon.health.gradients import ZCLIP_KEY
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
 from albor_core.checkpoint.retention import Retention, clear_doomed
 from albor_core.checkpoint.saver import Saver
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.kernels import dispatch
 from albor_core.plan.recipes.own import folder_of
 from albor_core.profile.workload import workload_of
@@ -54,6 +54,7 @@ from albor_core.train.observe.figures import Interval, flops_utilisation
 from albor_core.train.observe.reporter import HEARTBEAT_S, Reporter
 from albor_core.train.observe.run_queue import RunQueue
 from albor_core.train.observe.sampler import TelemetrySampler
+from albor_core.train.optim.registry import check_optimizer
 from albor_core.train.preparation import prepare
 from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import Faults
@@ -74,7 +75,6 @@ from albor_core.train.resume.train_state import (
 from albor_core.train.step.brick_timer import BrickTimer, StepClock
 from albor_core.train.step.brick_trace import BrickTracer, TraceOrder
 from albor_core.train.step.choose import (
-    check_optimizer,
     choose_step,
     has_own_arithmetic,
     plain_step,
@@ -171,7 +171,13 @@ class Training:
         self.stepper: Stepper
         self._falls_back: ParityFinding | None = None
         self._choose_step()
-        check_optimizer(self.parts, self.reporter.journal.event, is_new=self.step == 0)
+        check_optimizer(
+            self.parts.optimizer,
+            self.parts.trainable,
+            config.optimizer,
+            self.reporter.journal.event,
+            is_new=self.step == 0,
+        )
         self._logged_at = self._began_at = self.step
         self._sequences_logged = self.progress.sequences
         self._is_warm = False

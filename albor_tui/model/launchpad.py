@@ -14,8 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albor_core.run.light_dataclass import dataclass
 from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.flatten import bare_leaves
 from albor_tui.model.command import albor
 from albor_tui.model.recent import recent_configs, remember
@@ -55,7 +55,7 @@ class LiveLaunchpad:
     def configs(self) -> tuple[ConfigFile, ...]:
         """Those launched lately, then those of ./configs and of the working directory, then those
         that come with Albor."""
-        from albor_core.config.config_file import packaged_configs
+        from albor_core.config.text.config_file import packaged_configs
 
         found: dict[Path, ConfigFile] = {}
         for path, wall in recent_configs().items():
@@ -156,7 +156,7 @@ def _about(path: Path) -> str:
 
 def _written(path: Path, overrides: Sequence[str]) -> Mapping[str, str]:
     """What stands in a file that does not fit the models, as far as it is YAML at all."""
-    from albor_core.config.strict_yaml import load_yaml
+    from albor_core.config.text.strict_yaml import load_yaml
 
     try:
         data = load_yaml(path.read_bytes(), file=str(path)).data

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from albor_core.feed.view import RunView, TerminalView
 from albor_core.run.errors import AlborError, NotFoundError
-from albor_core.run.rundir import RunDir, placed
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir
 from albor_core.store.rows.series import Series
 from albor_tui.messages import AttentionChanged, CommandReport
 
@@ -59,12 +60,6 @@ def deliver(view: RunView, cmd: str, argument: str = "") -> Iterator[CommandRepo
         yield CommandReport(name, cmd, "no answer", f"still under way after {DONE_S:.0f} s")
         return
     yield CommandReport(name, cmd, answer.status, answer.detail)
-
-
-class HasSource(Protocol):
-    """What a screen asks of the app it is on."""
-
-    source: LiveSource
 
 
 class LiveSource:

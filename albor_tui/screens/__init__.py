@@ -1,1 +1,1 @@
-"""One module a screen; tabs of a run and dialogs in folders of their own."""
+"""One module or folder a screen."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -13,16 +11,15 @@ from textual.widgets import Static
 
 from albor_core.andon.severity import SEVERITIES
 from albor_core.feed.attention.item import AttentionList
-from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_core.store.rows.rows import AlertRow
 from albor_tui.messages import AlertsChanged, PastFound, RulesReplayed, RunFound
-from albor_tui.screens.alert_chart import alert_chart, alert_title
-from albor_tui.screens.curves import MAX_POINTS
+from albor_tui.screens.base.run_actions import RunActionsScreen
+from albor_tui.screens.charts.alert_chart import alert_chart, alert_title
+from albor_tui.screens.charts.curves import MAX_POINTS
 from albor_tui.screens.dialogs.prompt import PromptScreen
-from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel, limit_of
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
@@ -178,8 +175,8 @@ class AndonScreen(RunActionsScreen):
         return styled.rows(lines)
 
     def _coverage(self, said: str) -> Content:
-        views: Mapping[str, RunView] = getattr(self.app, "attended", {})
-        return coverage(said, self.attention, sum(view.is_active for view in views.values()))
+        active = sum(view.is_active for view in self.cockpit.attended.values())
+        return coverage(said, self.attention, active)
 
     def runs_changed(self) -> None:
         self.show_coverage()
@@ -286,9 +283,7 @@ class AndonScreen(RunActionsScreen):
 
     @on(RunFound)
     def open_run(self, message: RunFound) -> None:
-        from albor_tui.screens.run import RunScreen
-
-        self.app.push_screen(RunScreen(message.view))
+        self.app.push_screen(self.cockpit.run_screen(message.view))
 
     def action_acknowledge(self) -> None:
         row = self.query_one(AlertTable).current

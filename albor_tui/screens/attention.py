@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -20,9 +19,9 @@ from albor_core.run.errors import AlborError
 from albor_core.store.rows.series import Series
 from albor_tui.messages import EvidenceFound
 from albor_tui.model.source import RunFollower
-from albor_tui.screens.curves import preview_keys, single_chart
+from albor_tui.screens.base.run_actions import MEANS, RunActionsScreen
+from albor_tui.screens.charts.curves import preview_keys, single_chart
 from albor_tui.screens.dialogs.confirm import ChoiceScreen
-from albor_tui.screens.run_actions import MEANS, RunActionsScreen
 from albor_tui.widgets import attention_panels
 from albor_tui.widgets.attention_panels import (
     AttentionDetail,
@@ -49,14 +48,6 @@ MUTES = (
 )
 ON_ITEMS = frozenset({"open", "acknowledge", "acknowledge_all", "mute", "log"})
 ON_RUNS = frozenset({"open", "log", *MEANS})
-
-
-class KnowsRuns(Protocol):
-    """What this screen asks of the app it is on."""
-
-    attended: Mapping[str, RunView]
-
-    def look_again(self) -> None: ...
 
 
 class MuteScreen(ChoiceScreen):
@@ -95,10 +86,6 @@ class AttentionScreen(RunActionsScreen):
         self._asked: tuple[AttentionItem, RunView | None] | None = None  # read by the thread, whole
         self.behind: EvidenceFound | None = None
         self._titled: tuple[object, ...] = ()
-
-    @property
-    def _app(self) -> KnowsRuns:
-        return cast("KnowsRuns", self.app)
 
     @property
     def current(self) -> AttentionItem | None:
@@ -181,7 +168,7 @@ class AttentionScreen(RunActionsScreen):
 
     def show_attention(self) -> None:
         """Whatever the app knows now."""
-        self._found, self._views = self.attention, self._app.attended
+        self._found, self._views = self.attention, self.cockpit.attended
         self.query_one(AttentionHead).found = self._found
         self._arrange()
 
@@ -246,7 +233,7 @@ class AttentionScreen(RunActionsScreen):
 
     def _helps(self, item: AttentionItem | None, view: RunView | None) -> str:
         """What the key of an entry does now, by what can be done to its run now."""
-        if item is None or getattr(self.app, "is_read_only", False):
+        if item is None or self.cockpit.is_read_only:
             return ""
         if item.key == "a":
             return "you have seen it"
@@ -316,11 +303,9 @@ class AttentionScreen(RunActionsScreen):
         self._open("logs")
 
     def _open(self, tab: str) -> None:
-        from albor_tui.screens.run import RunScreen
-
         views = self.acted_on()
         if views:
-            self.app.push_screen(RunScreen(views[0], tab))
+            self.app.push_screen(self.cockpit.run_screen(views[0], tab))
         elif self.current is not None:
             self.show_message("this entry is of no run", "$ink-muted")
 
@@ -381,12 +366,12 @@ class AttentionScreen(RunActionsScreen):
     def _mark(
         self, cmd: str, items: Sequence[AttentionItem], write: Callable[[AttentionItem], object]
     ) -> None:
-        app = self._app
+        cockpit = self.cockpit
 
         def job() -> str:
             for item in items:
                 write(item)
-            app.look_again()
+            cockpit.look_again()
             return items[0].word if len(items) == 1 else f"{len(items)} entries"
 
         name = whose(items[0]) if len({whose(item) for item in items}) == 1 else "all"

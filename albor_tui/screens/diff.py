@@ -17,7 +17,7 @@ from albor_core.run.errors import AlborError
 from albor_core.store.diff.compare import MOST_RUNS, is_at_work
 from albor_tui.look import glyphs
 from albor_tui.messages import DiffReady
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.plot import PlotLine

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -29,9 +29,9 @@ from albor_tui.messages import (
 )
 from albor_tui.model.command import Cancelled
 from albor_tui.model.launchpad import Checked, LiveLaunchpad
+from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
-from albor_tui.screens.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.config_form import NAME, ConfigForm, ConfigList
@@ -40,12 +40,6 @@ from albor_tui.widgets.plan_panel import PlanPanel
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 DEBOUNCE_S = 0.5
-
-
-class HasLaunchpad(Protocol):
-    """What the screen asks of the app it is on."""
-
-    launchpad: LiveLaunchpad
 
 
 class LaunchScreen(PollingScreen):
@@ -78,7 +72,7 @@ class LaunchScreen(PollingScreen):
 
     @property
     def launchpad(self) -> LiveLaunchpad:
-        return cast("HasLaunchpad", self.app).launchpad
+        return self.cockpit.launchpad
 
     def compose(self) -> ComposeResult:
         yield TopBar("runs", "launch")
@@ -318,9 +312,7 @@ class LaunchScreen(PollingScreen):
 
     @on(RunFound)
     def open_run(self, message: RunFound) -> None:
-        from albor_tui.screens.run import RunScreen
-
-        self.app.switch_screen(RunScreen(message.view))
+        self.app.switch_screen(self.cockpit.run_screen(message.view))
 
     def action_back(self) -> None:
         form = self.query_one(ConfigForm)

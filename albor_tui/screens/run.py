@@ -26,10 +26,10 @@ from albor_core.run.values.clean import clean
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, PinAsked, RunChanged
 from albor_tui.model.run_tabs import TABS
 from albor_tui.model.source import RunFollower
-from albor_tui.screens.curves import MAX_POINTS
+from albor_tui.screens.base.run_actions import RunActionsScreen
+from albor_tui.screens.charts.curves import MAX_POINTS
+from albor_tui.screens.charts.overview_choice import keys_of
 from albor_tui.screens.dialogs.alert_choice import AlertChoice
-from albor_tui.screens.overview_choice import keys_of
-from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.screens.tabs.page import Page, PageRequest
 from albor_tui.terminal.stylesheet import KeptStylesheet
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of

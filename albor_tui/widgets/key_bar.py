@@ -9,7 +9,7 @@ focus and the class `-keys`: a tab, say.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from textual import events
 from textual.app import App
@@ -19,6 +19,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
+from albor_tui.model.cockpit import cockpit_of
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
@@ -33,14 +34,9 @@ def key_name(app: App[Any], binding: Binding) -> str:
     return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
 
 
-class Permits(Protocol):
-    """What the key bar asks of the app it is on."""
-
-    def permits(self, action: str) -> bool: ...
-
-
-class Knows(Protocol):
-    """What it asks of its screen."""
+@runtime_checkable
+class KnowsKeys(Protocol):
+    """A screen that knows which of its keys do something now."""
 
     def shows_key(self, action: str) -> bool: ...
 
@@ -92,8 +88,8 @@ class KeyBar(ErrorBoundary, Widget):
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
-            is_ours = is_ours and cast("Knows", self.screen).shows_key(binding.action)
-            is_ours = is_ours and cast("Permits", self.app).permits(binding.action)
+            is_ours = is_ours and cast("KnowsKeys", self.screen).shows_key(binding.action)
+            is_ours = is_ours and cockpit_of(self.app).permits(binding.action)
             is_ours = is_ours and not self._is_typed(binding)
             if is_ours and enabled and tooltip and binding.description and not binding.system:
                 if binding.action not in found:
@@ -110,7 +106,7 @@ class KeyBar(ErrorBoundary, Widget):
 
     def _title(self, binding: Binding) -> str:
         """What its screen calls it now; Textual's own are not all written like ours."""
-        words = cast("Knows", self.screen).key_word(binding.action) or binding.description
+        words = cast("KnowsKeys", self.screen).key_word(binding.action) or binding.description
         return words[:1].upper() + words[1:]
 
     async def on_click(self, event: events.Click) -> None:

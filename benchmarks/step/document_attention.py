@@ -28,8 +28,8 @@ from torch import Tensor
 
 from albor_core.kernels import dispatch
 from albor_core.kernels.documents import attention as documents
-from albor_core.kernels.ops import attention
-from albor_core.kernels.ops.rope import tables
+from albor_core.kernels.ops.attention import attention
+from albor_core.kernels.ops.attention.rope import tables
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from arguments import new_file, positive

@@ -5,8 +5,8 @@
 
 A matrix is multiplied three times a step: forward, for the gradient of its input and for its own.
 "bf16" is torch.mm; "fp8" rounds input, weight and arriving gradient in both layouts, as
-kernels/ops/fp8.py does, and multiplies those; what a SwiGLU kernel of the MLP makes in fp8 is not
-rounded again (MADE). Both in the shapes of train_step.py at so many rows of 1,024, each a CUDA
+kernels/ops/mlp/fp8.py does, and multiplies those; what a SwiGLU kernel of the MLP makes in fp8 is
+not rounded again (MADE). Both in the shapes of train_step.py at so many rows of 1,024, each a CUDA
 graph, in turns; operands take turns, too, so that none is in the cache. "saved" is of all layers,
 ms a step. The head is multiplied in pieces of tokens, as the fused step does it.
 The results are compared with fp64 first: an fp8 product is within 6 % of what it is to be, by norm.
@@ -29,7 +29,7 @@ from train_step import SHAPES, T
 
 from albor_core.kernels.bench import Sizes, seconds
 from albor_core.kernels.gemm import Gemm, step_products
-from albor_core.kernels.ops import fp8
+from albor_core.kernels.ops.mlp import fp8
 from albor_core.model.fused import LOGITS_BYTES
 from albor_core.model.llama import LlamaConfig
 

@@ -34,16 +34,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albor_core.kernels.ops import (
-    add_rms_norm,
-    attention,
-    cross_entropy,
-    rms_norm,
-    rope,
-    swiglu,
-    swiglu_down,
-    swiglu_up,
-)
+from albor_core.kernels.ops import cross_entropy
+from albor_core.kernels.ops.attention import attention, rope
+from albor_core.kernels.ops.mlp import swiglu, swiglu_down, swiglu_up
+from albor_core.kernels.ops.norms import add_rms_norm, rms_norm
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from arguments import positive

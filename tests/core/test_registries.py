@@ -16,7 +16,6 @@ import pytest
 from albor_core.andon.actions import ACTIONS
 from albor_core.andon.health.facts import CHECKS
 from albor_core.cli.runs.transfer.imports import import_runs
-from albor_core.cli.schema import schema_of
 from albor_core.config.choices import (
     FUSED_OPTIMIZERS,
     AlertAction,
@@ -28,8 +27,9 @@ from albor_core.config.choices import (
     SinkSeverity,
     WebhookFormat,
 )
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.data.pack.work.pieces import PACKINGS
+from albor_core.documents.json_schema import schema_of
 from albor_core.integrations.importers.find import ALBOR, IMPORTERS, SOURCES
 from albor_core.kernels.dispatch import OPS
 from albor_core.run.values.sink_fields import FORMATS, SINK_KINDS, THRESHOLDS
@@ -38,7 +38,7 @@ from albor_core.train.optim.registry import OPTIMIZERS
 from albor_core.train.optim.schedules import DECAYS
 from albor_tui import main
 from albor_tui.model.run_tabs import TABS
-from albor_tui.screens import overview_layout
+from albor_tui.screens.charts import overview_layout
 from albor_tui.screens.tabs import overview
 from albor_tui.screens.tabs.page import Page
 

@@ -23,7 +23,7 @@ from albor_core.store.rows.series import Series
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs, themes
 from albor_tui.messages import PinAsked
-from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 
 LAST = 15_280
 EVERY = 40  # steps between two points

@@ -9,12 +9,12 @@ import pytest
 from settled import settled, until
 
 from albor_tui.screens.andon import AndonScreen
-from albor_tui.screens.data.room import DataScreen
+from albor_tui.screens.data.screen import DataScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
 from albor_tui.widgets.data.batch import BatchList
 from albor_tui.widgets.data.seen_list import SeenList

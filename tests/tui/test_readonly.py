@@ -5,7 +5,7 @@ from __future__ import annotations
 from settled import until
 
 from albor_tui.screens.dialogs.help import keys_of
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.screens.runs.screen import RunsScreen
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, TopBar

@@ -1,6 +1,7 @@
-"""Jidoka: a part of the step that takes over twice its time budget pauses the run. Pure.
+"""Jidoka, the automatic stop: a part of the step (brick) that takes over twice its time budget
+pauses the run. Pure.
 
-A budget says what a brick should cost, so the alert names the part to look at and not just "slow".
+A budget is per brick, so the alert names the slow part and not just "slow".
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ MAX_MS = 1e9
 
 
 def read_overrules(text: str) -> dict[str, float | str]:
-    """What a person says of budgets, `forward=180,data=mute`: ms or one of WORDS by brick.
+    """Parse new budgets that a person gave, `forward=180,data=mute`: ms or one of WORDS by brick.
 
-    `learn` is what the brick takes now, `mute` that it never pauses the run. Raises UsageError.
+    `learn` is the time that the brick takes now, `mute` means that it never pauses the run. Raises
+    UsageError.
     """
     found: dict[str, float | str] = {}
     for part in filter(None, text.split(",")):
@@ -35,7 +37,7 @@ def read_overrules(text: str) -> dict[str, float | str]:
 
 
 def overrule_command(run_id: str, brick: str) -> str:
-    """What lets a run that `brick` has paused go on for good."""
+    """The command that permanently resumes a run that `brick` has paused."""
     return f"albor guard resume {run_id} --brick {brick} --budget learn"
 
 
@@ -62,8 +64,8 @@ def check_bricks(
 ) -> tuple[Alert, ...]:
     """A pause alert for each brick above `factor` times its budget, the worst first.
 
-    Bricks without budget or measurement (None, NaN) are left alone; so are rules in `already`,
-    which lets a caller that resumed by hand go on without being paused at every interval.
+    Bricks without budget or measurement (None, NaN) are skipped, and so are rules in `already`, so
+    that a caller whose run was resumed by hand is not paused again in every interval.
     """
     measured = {brick_name(key): value for key, value in measured_ms.items()}
     found = []

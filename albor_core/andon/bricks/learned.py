@@ -1,4 +1,4 @@
-"""Learned budgets: what a brick took in the first undisturbed window of an attempt. Pure.
+"""Budgets learned from the time of each brick in the first undisturbed window of an attempt. Pure.
 
 A brick is over its learned budget when its median over a window exceeds FACTOR times the budget,
 which is ROOM times what it took at first, where all of these hold:
@@ -8,8 +8,8 @@ which is ROOM times what it took at first, where all of these hold:
 - the rest of the step did not become slower by as much: then the machine is slow, not the brick;
 - between steps, where a disk or another program interferes, by LEAST_MS as well.
 
-That is told and halts nothing, other than a budget that a person set: what a run took when it began
-is no promise. An attempt learns anew: it may run on another machine.
+Such an excess raises an alert but, unlike a budget that a person set, halts nothing: the times of a
+run's beginning are not a guarantee. Each attempt learns anew: it may run on another machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ the first time in an attempt is not counted, it compiles and allocates.
 
 @dataclass(frozen=True)
 class Excess:
-    """A brick over its learned budget: ms now, and what it was allowed."""
+    """A brick over its learned budget: its ms now, and its budget."""
 
     brick: str
     ms: float
@@ -45,7 +45,7 @@ class Excess:
 
 @dataclass
 class LearnedBudgets:
-    """What each brick took at first, and which take too long now."""
+    """The initial time of each brick, and which bricks take too long now."""
 
     first_ms: dict[str, float] = field(default_factory=dict)
     """By brick, and of the whole step."""
@@ -54,11 +54,12 @@ class LearnedBudgets:
 
     @property
     def budgets_ms(self) -> dict[str, float]:
-        """By brick, as soon as they are known."""
+        """Learned budgets by brick, as soon as they are known."""
         return {brick: ROOM * ms for brick, ms in self.first_ms.items() if brick != STEP}
 
     def take_window(self, window: BrickWindow) -> tuple[Excess, ...]:
-        """After a block: learn from the first full window, judge the others. The worst first."""
+        """After a block: learn from the first full window, judge later ones. The worst excess
+        first."""
         if not window.is_full:
             return ()
         now = window.typical()
@@ -78,7 +79,7 @@ class LearnedBudgets:
         return Excess(brick, ms, ROOM * first) if is_over else None
 
     def take_rare(self, brick: str, ms: float, window: BrickWindow) -> Excess | None:
-        """Something that does not happen in every interval took so long."""
+        """Judge the time of something that does not happen in every interval."""
         self._times[brick] = self._times.get(brick, 0) + 1
         if self._times[brick] == 1:
             return None

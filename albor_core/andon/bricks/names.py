@@ -40,45 +40,45 @@ is small beside them.
 
 
 def brick_name(key: str) -> str:
-    """The brick that a key means: `data`, `data_ms` and `brick/data_ms` are the same."""
+    """The brick of a key: `data`, `data_ms` and `brick/data_ms` are the same."""
     return key.removeprefix("brick/").removesuffix("_ms")
 
 
 def brick_key(brick: str) -> str:
-    """Its key in the journal."""
+    """The key of a brick in the journal."""
     return f"brick/{brick}_ms"
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The name of the brick that those parts are together."""
+    """The name of the brick that combines these parts."""
     return "+".join(sorted(parts, key=_ORDER.__getitem__))
 
 
 def parts_of(brick: str) -> tuple[str, ...]:
-    """The parts that a brick is made of: itself alone, as a rule."""
+    """The parts of a brick: usually only itself."""
     return tuple(brick.split("+"))
 
 
 def is_brick(name: str) -> bool:
-    """Whether something may be called that: one part, or several in order."""
+    """Whether `name` is a valid brick name: one part, or several in order."""
     parts = parts_of(name)
     known = all(part in _ORDER for part in parts) and len({*parts}) == len(parts)
     return known and joined(parts) == name and (len(parts) == 1 or {*parts} <= {*OF_STEP[:-1]})
 
 
 def is_of_step(brick: str) -> bool:
-    """Whether it is part of every step, and its figure is ms per step."""
+    """Whether the brick is part of every step; its figure is then ms per step."""
     return parts_of(brick)[0] not in OF_INTERVAL
 
 
 def in_order(bricks: Iterable[str]) -> list[str]:
-    """As they come in a step; names of anything else last."""
+    """The bricks in the order of a step; other names last."""
     return sorted(bricks, key=lambda name: (_ORDER.get(parts_of(name)[0], len(_ORDER)), name))
 
 
 def stands_in(brick: str, there: Collection[str]) -> str:
-    """The brick of `there` that has what `brick` names: itself, or the one that it is joined into,
-    or itself again if none has.
+    """The brick of `there` that contains `brick`: itself, or the one that it is joined into, or
+    itself again if none does.
     """
     if brick in there:
         return brick
@@ -87,7 +87,7 @@ def stands_in(brick: str, there: Collection[str]) -> str:
 
 
 def budgets_of(section: Mapping[str, object]) -> dict[str, float]:
-    """The budgets by brick in a `monitoring.bricks` section, which may be of any program."""
+    """The budgets by brick in a `monitoring.bricks` section, which may be any program's."""
     return {
         brick_name(key): float(value)
         for key, value in section.items()
@@ -97,11 +97,11 @@ def budgets_of(section: Mapping[str, object]) -> dict[str, float]:
 
 
 def fit_budgets(budgets_ms: Mapping[str, float], there: Collection[str]) -> dict[str, float]:
-    """Budgets by brick for the bricks that are `there`.
+    """Budgets for the bricks that are `there`.
 
-    A joined one takes its own, or else the sum of its parts'; where some parts have none it takes
-    what forward, optimizer, backward or data has, and none where only a small part has one. Budgets
-    of bricks that are not there stay under their own names.
+    A joined brick gets its own budget, or else the sum of its parts'. If some parts have none, it
+    gets the budget of forward, optimizer, backward or data, and none if only a small part has one.
+    Budgets of absent bricks stay under their own names.
     """
     found: dict[str, float] = {}
     used: set[str] = set()

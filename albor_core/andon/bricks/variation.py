@@ -1,4 +1,5 @@
-"""When a look at single kernels is worth it, and how often it may be taken. Pure.
+"""Decides when a profiler trace of single kernels is worth recording, and how often it may be.
+Pure.
 
 variation  of a brick: the coefficient of variation over MANY blocks, robustly 1.4826 MAD / median
            (Hampel 1974, J. Amer. Stat. Assoc. 69, 383-393), which for normal deviations is standard
@@ -42,7 +43,7 @@ def variation(past: Collection[float]) -> float:
 
 
 def unsteadiest(window: BrickWindow) -> tuple[str, float] | None:
-    """The brick that varies most, and by how much, if that is more than it should."""
+    """The brick with the largest variation, and that variation, if it is above the limit."""
     typical = window.typical()
     step = typical.get(STEP, 0.0)
     if len(window.blocks) < MANY or window.seconds < SETTLED_S:
@@ -57,12 +58,12 @@ def unsteadiest(window: BrickWindow) -> tuple[str, float] | None:
 
 
 def is_wasteful(window: BrickWindow, efficiency: float | None) -> bool:
-    """Whether the device does little of what it could."""
+    """Whether the device reaches too little of its peak."""
     is_settled = window.is_full and window.seconds >= SETTLED_S
     return is_settled and efficiency is not None and efficiency < LEAST_EFFICIENCY
 
 
 def may_trace(taken_at: Collection[float], wall: float) -> bool:
-    """Whether a run with traces of those times may have another one now."""
+    """Whether a run with traces at those times may record another one now."""
     is_rested = all(wall - taken >= TRACE_GAP_S for taken in taken_at)
     return len(taken_at) < TRACES and is_rested

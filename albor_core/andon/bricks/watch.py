@@ -7,7 +7,8 @@
 | brick-coverage | bricks explain too little of a step (coverage.py) | tells |
 | brick-NAME-varies, brick-efficiency | what variation.py says | tells |
 
-What only tells is told when it begins and when it is over, and again at most once in GAP_S.
+Alerts that only notify are raised when a trouble begins and when it ends, and again at most once in
+GAP_S.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _RARE_RULES = tuple(f"brick-{brick}-learned" for brick in RARE)
 
 @dataclass(frozen=True)
 class _Trouble:
-    """Something that is told and halts nothing; not of a `brick` that has a budget of its own."""
+    """A trouble that raises an alert and halts nothing; never for a `brick` with a budget of its
+    own."""
 
     rule: str
     metric: str
@@ -52,7 +54,8 @@ class _Trouble:
 
 @dataclass
 class BrickWatch:
-    """`learns`: whether bricks without a budget get one from what they take at first."""
+    """Judges the bricks of one attempt. `learns`: whether bricks without a budget get one from
+    their initial times."""
 
     attempt: int
     learns: bool = True
@@ -78,12 +81,11 @@ class BrickWatch:
         disturbed: bool = False,
         crowded: bool = False,
     ) -> tuple[Alert, ...]:
-        """A log interval of so many steps; None among the budgets is a brick that is not judged.
+        """Judge a log interval of `steps` steps; a brick whose budget is None is not judged.
 
-        An interval says nothing of the parts of a step if it is one of an attempt's first ones, was
-        `disturbed` by an evaluation or a save, or comes right after a pause. One of a `crowded`
-        machine, where the trainer waited for a processor, is held to budgets that a person set
-        alone.
+        Times within a step are ignored in an attempt's first intervals, in an interval `disturbed`
+        by an evaluation or a save, and right after a pause. On a `crowded` machine, where the
+        trainer waited for a processor, only budgets that a person set are enforced.
         """
         is_calm = self._calm_intervals <= 0
         self._calm_intervals -= 0 if is_calm else 1
@@ -109,11 +111,11 @@ class BrickWatch:
         )
 
     def resumed(self) -> None:
-        """A person let the run go on after a pause."""
+        """Record that a person resumed the run after a pause."""
         self._calm_intervals = max(self._calm_intervals, 1)
 
     def _rare(self, between: Mapping[str, float]) -> list[_Trouble]:
-        """What took too long between steps."""
+        """Troubles of work between steps that took too long."""
         new: list[_Trouble] = []
         for brick in between.keys() & {*RARE} if self.learns else ():
             excess = self.learned.take_rare(brick, between[brick], self.window)
@@ -121,7 +123,7 @@ class BrickWatch:
         return new
 
     def _troubles(self, efficiency: float | None) -> Iterator[_Trouble]:
-        """What is wrong after a block."""
+        """Troubles that are present after a block."""
         if self.learns:
             yield from map(_over, self.learned.take_window(self.window))
         if (covered := uncovered(self.window)) is not None:
@@ -139,7 +141,7 @@ class BrickWatch:
             yield _Trouble(rule, EFFICIENCY_KEY, efficiency, least, message, is_note=True)
 
     def _news(self, found: list[_Trouble], judged: Collection[str]) -> list[_Trouble]:
-        """Those that were not there before; of `judged` rules the others are over."""
+        """Troubles that are new; those of `judged` rules that are not in `found` have ended."""
         rules = {one.rule for one in found}
         new = [one for one in found if one.rule not in self._open]
         self._open = {rule for rule in self._open if rule not in judged} | rules
@@ -167,7 +169,7 @@ class BrickWatch:
 
 
 def _cleared(alert: Alert, step: int) -> Iterator[Alert]:
-    """It is over: said where alerts have an end."""
+    """The notice that an alert has ended, for alerts that end."""
     if "state" in alert.__dataclass_fields__:
         changed: dict[str, Any] = {"state": "cleared", "step": step}
         yield replace(alert, **changed)

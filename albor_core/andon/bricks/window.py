@@ -1,9 +1,9 @@
-"""The last log intervals, in blocks that are long enough to say something. Pure.
+"""The last log intervals, grouped into blocks that are long enough to judge. Pure.
 
-Steps of a small model take a millisecond, and a hundred of them are over before a busy machine has
-looked elsewhere once. So intervals are added up to blocks of at least BLOCK_S, as a rule one
-interval each, and what a brick takes is the median of the last WINDOW blocks: one that was
-disturbed says nothing. Four windows are kept, for what only many blocks can tell.
+Steps of a small model take a millisecond, so a single interruption of a busy machine outweighs a
+hundred of them. Intervals are therefore added up to blocks of at least BLOCK_S, usually one
+interval each, and the time of a brick is its median over the last WINDOW blocks, so that one
+disturbed block has no effect. Four windows are kept, for figures that need many blocks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BrickWindow:
     _intervals: int = 0
 
     def add(self, bricks_ms: Mapping[str, float], *, steps: int, step_ms: float) -> bool:
-        """One interval of so many steps; whether it completes a block."""
+        """Add an interval of `steps` steps; return whether it completes a block."""
         self._steps, self._intervals = self._steps + steps, self._intervals + 1
         self.seconds += steps * step_ms / 1000
         for brick, ms in {**bricks_ms, STEP: step_ms}.items():
@@ -59,11 +59,12 @@ class BrickWindow:
         return len(self.blocks) >= WINDOW
 
     def typical(self) -> dict[str, float]:
-        """The median of each brick over the last WINDOW blocks; one that a block lacks took 0."""
+        """The median of each brick over the last WINDOW blocks; a brick missing from a block counts
+        as 0."""
         last = list(self.blocks)[-WINDOW:]
         names = {brick for block in last for brick in block}
         return {name: median(block.get(name, 0.0) for block in last) for name in names}
 
     def past(self, brick: str) -> list[float]:
-        """What it took in each block that is kept, oldest first."""
+        """The times of a brick in each kept block, oldest first."""
         return [block.get(brick, 0.0) for block in self.blocks]

@@ -25,7 +25,7 @@ MAX_GAP_S = 300.0
 
 
 class PowerReading(Protocol):
-    """What is read of a GPU; None is unknown. Optional: energy_j."""
+    """A GPU's power and energy reading; None is unknown. Optional: energy_j."""
 
     @property
     def index(self) -> int: ...
@@ -35,7 +35,7 @@ class PowerReading(Protocol):
 
 @dataclass
 class _Meter:
-    """One GPU."""
+    """The energy meter of one GPU."""
 
     wall: float
     power_w: float | None
@@ -46,7 +46,8 @@ class _Meter:
 
 
 class EnergyMeter:
-    """Adds up one attempt; `kwh` is what earlier ones used, None that it was not measured."""
+    """Adds up the energy of one attempt; `kwh` is the use of earlier ones, None if it was not
+    measured."""
 
     def __init__(self, kwh: float | None = None) -> None:
         self._joules, self._is_known = (kwh or 0.0) * JOULES_PER_KWH, kwh is not None
@@ -54,13 +55,14 @@ class EnergyMeter:
 
     @property
     def kwh(self) -> float | None:
-        """None where no GPU ever told power or energy."""
+        """The energy used; None if no GPU ever reported power or energy."""
         return self._joules / JOULES_PER_KWH if self._is_known else None
 
     def take(
         self, wall: float, gpus: Sequence[PowerReading], own_gpus: Collection[int] | None = None
     ) -> None:
-        """A sample at `wall`; of the GPUs in `own_gpus`, or of all. Older samples are left out."""
+        """Add a sample at `wall`, of the GPUs in `own_gpus` or of all. Older samples are
+        ignored."""
         for gpu in gpus:
             if own_gpus is None or gpu.index in own_gpus:
                 self._take(wall, gpu.index, gpu.power_w, getattr(gpu, "energy_j", None))

@@ -1,7 +1,8 @@
-"""The budgets of one run while it goes on: what is used, what it comes to, when it runs out. Pure.
+"""The budgets of an active run: use so far, expected use at the end, and when a budget runs out.
+Pure.
 
-The trainer's loop keeps it for `albor train`, the index process for other programs. What earlier
-attempts used is handed over as the `used` of an earlier `summary`.
+The trainer's loop keeps it for `albor train`, the index process for other programs. The use of
+earlier attempts is passed as the `used` of an earlier `summary`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class PowerSample(Protocol):
 
 
 class BudgetLedger:
-    """Of one attempt; `before` is what the attempts before it used, by amount."""
+    """The budgets of one attempt; `before` is the use of earlier attempts, by amount."""
 
     def __init__(
         self,
@@ -51,14 +52,14 @@ class BudgetLedger:
     def take_machine(
         self, samples: Iterable[PowerSample], own_gpus: Collection[int] | None = None
     ) -> None:
-        """Samples since the last call, oldest first; those that were seen are left out."""
+        """Add samples since the last call, oldest first; samples seen before are ignored."""
         for sample in samples:
             self.take_gpus(sample.wall, sample.gpus, own_gpus)
 
     def take_gpus(
         self, wall: float, gpus: Sequence[PowerReading], own_gpus: Collection[int] | None = None
     ) -> None:
-        """One sample."""
+        """Add one sample of GPUs."""
         self._energy.take(wall, gpus, own_gpus)
 
     def take(
@@ -71,8 +72,8 @@ class BudgetLedger:
         num_gpus: int = 0,
         share: float | None = None,
     ) -> tuple[Alert, ...]:
-        """How far the run is: `wall_hours` of all attempts, `share` of its planned work. New
-        alerts.
+        """Record the progress of the run and return new alerts: `wall_hours` of all attempts,
+        `share` of its planned work.
         """
         since = self._before_hours if self._wall_hours is None else self._wall_hours
         self._gpu_hours += num_gpus * max(0.0, wall_hours - since)
@@ -93,7 +94,8 @@ class BudgetLedger:
         return alerts
 
     def _remember(self, wall: float, share: float | None) -> None:
-        """Points evenly thinned as the run grows; the newest is always the last."""
+        """Store a point; points are thinned evenly as the run grows, and the newest is always the
+        last."""
         if self._seen % self._stride and self._points:
             self._points[-1] = (wall, share, self.used)
         else:
@@ -104,7 +106,7 @@ class BudgetLedger:
             self._stride *= 2
 
     def project(self, amount: str) -> Projection | None:
-        """Of an amount that is known, limited or not."""
+        """The projection of a known amount, limited or not."""
         points = [
             UsePoint(wall, value, share)
             for wall, share, used in self._points
@@ -113,7 +115,7 @@ class BudgetLedger:
         return project(getattr(self.limits, amount), points) if points else None
 
     def summary(self) -> list[dict[str, Any]]:
-        """Plain data for a state file or watch.json: every amount that is known or limited."""
+        """Every amount that is known or limited, as plain data for a state file or watch.json."""
         found = []
         for amount in AMOUNTS:
             limit, used = getattr(self.limits, amount), getattr(self.used, amount)
@@ -135,18 +137,18 @@ class BudgetLedger:
         return found
 
     def warned(self) -> list[str]:
-        """Rules that have warned, for a checkpoint. A spent budget is none of them: a resumed run
-        is still over it.
+        """Rules that have warned, for a checkpoint. Spent budgets are not among them: a resumed run
+        is still over them.
         """
         return sorted(self._spent - self.limits.rules())
 
     def recall(self, warned: Iterable[str]) -> None:
-        """What `warned` gave."""
+        """Restore the rules that `warned` returned."""
         self._spent = frozenset(warned)
 
 
 def used_before(summary: Any) -> dict[str, float | None]:
-    """What a `summary` in a state file says was used; of anything else nothing."""
+    """The use recorded in a `summary` of a state file; empty for anything else."""
     entries = summary if isinstance(summary, list) else []
     return {
         str(one.get("amount")): one["used"]

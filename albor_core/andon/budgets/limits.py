@@ -25,7 +25,7 @@ _UNITS = {"gpu_hours": "GPU-hours", "energy_kwh": "kWh"}
 
 @dataclass(frozen=True)
 class Use:
-    """What was used by all attempts; None is unknown."""
+    """The use of all attempts together; None is unknown."""
 
     tokens: float | None = None
     steps: float | None = None
@@ -37,7 +37,8 @@ class Use:
 
 @dataclass(frozen=True)
 class BudgetLimits:
-    """Limits of one run; None sets none. `action` at the limit, a warning at `soft` of it."""
+    """Limits of one run; None means no limit. `action` is taken at the limit, a warning raised at
+    the share `soft`."""
 
     tokens: float | None = None
     steps: float | None = None
@@ -53,23 +54,23 @@ class BudgetLimits:
 
     @classmethod
     def from_config(cls, monitoring: Mapping[str, Any]) -> Self:
-        """The `budgets` of a resolved `monitoring` section, or of rules.yaml."""
+        """Read the `budgets` of a resolved `monitoring` section, or of rules.yaml."""
         found = monitoring.get("budgets") or {}
         known = {f.name for f in fields(cls)}
         return cls(**{k: v for k, v in found.items() if k in known and v is not None})
 
     def items(self) -> tuple[tuple[str, float], ...]:
-        """Those that are set, in the order of AMOUNTS."""
+        """The limits that are set, in the order of AMOUNTS."""
         return tuple((n, float(v)) for n in AMOUNTS if (v := getattr(self, n)) is not None)
 
     def unit(self, amount: str) -> str:
-        """How an amount is called: "wall hours", "kWh", "EUR"."""
+        """The unit of an amount: "wall hours", "kWh", "EUR"."""
         if amount == "money":
             return self.currency or "money"
         return _UNITS.get(amount, amount.replace("_", " "))
 
     def rules(self) -> frozenset[str]:
-        """The `rule` of every alert that acts, as told from those that only warn."""
+        """The `rule` of every alert that acts, in contrast to those that only warn."""
         return frozenset(f"budget-{amount}" for amount, _ in self.items())
 
 
@@ -82,7 +83,7 @@ def use(
     gpu_hours: float | None = None,
     energy_kwh: float | None = None,
 ) -> Use:
-    """The amounts with what they cost: GPU-hours at their rate and kWh at theirs."""
+    """The use with its cost: GPU-hours and kWh at their rates."""
     costs = [
         rate * amount
         for rate, amount in (
@@ -104,7 +105,8 @@ def check_budgets(
 ) -> tuple[Alert, ...]:
     """New alerts; `already` holds the `rule` of those that fired (keep it in the checkpoint).
 
-    An unknown amount (None, NaN) fires nothing. One that jumps over both fires the limit alone.
+    An unknown amount (None, NaN) raises nothing. One that passes both thresholds at once raises
+    only the alert of the limit.
     """
     return tuple(
         make_alert(

@@ -1,4 +1,4 @@
-"""What a run will have used at its end, and when a budget runs out. Pure.
+"""Projects the use of a run at its end, and when a budget runs out. Pure.
 
 Formula  at_completion = used + (1 - share) r, where r is the use per share of the run over the
          newest third of its progress (least squares), so that a slow beginning, a changed batch
@@ -18,8 +18,7 @@ _LEAST_SHARE = 0.002  # earlier the start-up is most of what was used
 
 
 class UsePoint(NamedTuple):
-    """What was used until a moment; `share` of the run that was done then, None where no end is
-    planned."""
+    """The use until a moment; `share` is the done part of the run, None if no end is planned."""
 
     wall: float
     used: float
@@ -28,7 +27,7 @@ class UsePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Projection:
-    """One budget. None is not known, or (exhausted_wall) not before the end."""
+    """The projection of one budget. None is unknown, or (exhausted_wall) not before the end."""
 
     used: float
     limit: float | None
@@ -39,8 +38,8 @@ class Projection:
 def project(
     limit: float | None, points_of_use: Sequence[UsePoint], share_done: float | None = None
 ) -> Projection:
-    """Of points in order of wall, at least one; `share_done` at the last of them, where it is not
-    in the points.
+    """Project the use from points in order of wall time, at least one; `share_done` is the progress
+    at the last of them, if the points lack it.
     """
     last = points_of_use[-1]
     share = last.share if share_done is None else share_done
@@ -71,7 +70,7 @@ def _exhausted(
 
 
 def _newest_third(points: Sequence[UsePoint]) -> Sequence[UsePoint]:
-    """By progress where that is known, else by time; at least two points."""
+    """The newest third of the points, by progress if known, else by time; at least two points."""
     first, last = points[0], points[-1]
     if first.share is not None and last.share is not None and last.share > first.share:
         start = _OLDER * last.share

@@ -1,5 +1,5 @@
-"""Runs a command about an alert: argv without a shell, the alert as JSON on stdin and as words in
-ALBOR_ALERT_*; bounded in time and output.
+"""Runs a command for an alert: argv without a shell, the alert as JSON on stdin and as
+ALBOR_ALERT_* variables; bounded in time and output.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LONGEST_WORD = 4096  # of the environment
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How it ended: `code` is None where it could not be started. `problem` is "" where it ended by
-    itself, in time.
+    """How a command ended: `code` is None if it could not be started. `problem` is "" if it ended
+    by itself, in time.
     """
 
     code: int | None
@@ -32,7 +32,8 @@ class CommandEnd:
 
 
 def alert_environment(alert: Mapping[str, Any]) -> dict[str, str]:
-    """What a command learns of its alert: values of variables, never parts of a command line."""
+    """The environment variables that describe an alert to a command: values only, never parts of a
+    command line."""
     return {
         f"ALBOR_ALERT_{name.upper()}": ("" if value is None else str(value))
         .replace("\0", "")
@@ -51,9 +52,10 @@ def run_command(
     folder: str = RUN_IN,
     timeout_s: float = TIMEOUT_S,
 ) -> CommandEnd:
-    """Run it to its end, for at most `timeout_s`; the last OUTPUT_BYTES of what it says are kept.
+    """Run a command to its end, for at most `timeout_s`; the last OUTPUT_BYTES of its output are
+    kept.
 
-    What it starts of its own is ended with it, where that stays in its session.
+    Processes that it starts are ended with it, if they stay in its session.
     """
     try:
         process = subprocess.Popen(
@@ -80,7 +82,8 @@ def run_command(
 
 
 def _talk(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tuple[str, bool]:
-    """Give it `stdin` and hear what it says, until it closes its output; whether it did in time."""
+    """Write `stdin` to the process and read its output until it closes it; return the output and
+    whether it closed in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     kept, left, pipe, out = b"", stdin, process.stdin, process.stdout
@@ -102,7 +105,8 @@ def _talk(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tu
 
 
 def _give(pipe: Any, left: bytes) -> bytes:
-    """Write what the pipe takes; it is closed after the last byte, or when it is not read."""
+    """Write as much as the pipe accepts and return the rest; the pipe is closed after the last
+    byte, or when it has no reader."""
     try:
         left = left[os.write(pipe.fileno(), left[:65536]) if left else 0 :]
     except BlockingIOError:

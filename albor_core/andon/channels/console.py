@@ -1,7 +1,7 @@
 """A notice as a line for a terminal that follows a run.
 
-The index process has no terminal, and the program's own output is not ours to write into:
-`train apply`, `guard run` and `albor monitor` print these lines to stderr.
+The index process has no terminal, and must not write into the program's own output: `train apply`,
+`guard run` and `albor monitor` print these lines to stderr.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Why a notice did not arrive."""
+"""The error of a notice that did not arrive."""
 
 from __future__ import annotations
 
 
 class DeliveryError(Exception):
-    """`why` repeats nothing of an address. `is_final`: the same notice would be refused again.
-    `retry_after_s`: how long the receiver asked to be left alone.
+    """A failed delivery. `why` repeats no part of an address. `is_final`: the same notice would be
+    refused again. `retry_after_s`: the time that the receiver asked to wait.
     """
 
     def __init__(self, why: str, *, is_final: bool = False, retry_after_s: float = 0.0) -> None:

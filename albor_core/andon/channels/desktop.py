@@ -1,6 +1,7 @@
-"""A notice on the desktop, by way of the terminal: the bytes of OSC 9 and OSC 777.
+"""Sends a notice to the desktop by way of the terminal: the bytes of OSC 9 and OSC 777.
 
-Pure. Whoever has the terminal writes them; a terminal that knows neither ignores them.
+Pure: the owner of the terminal writes the bytes. A terminal that knows neither sequence ignores
+them.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ _ESC, _END = "\x1b", "\x07"
 
 
 def protocol(environment: Mapping[str, str]) -> str:
-    """ "osc777" for terminals that take it, with a title; "osc9" for all others."""
+    """ "osc777" for terminals that support it, with a title; "osc9" for all others."""
     told = " ".join(environment.get(name, "").lower() for name in ("TERM", "TERM_PROGRAM"))
     is_vte = "VTE_VERSION" in environment
     return "osc777" if is_vte or any(word in told for word in _OF_OSC_777) else "osc9"
 
 
 def desktop_bytes(title: str, text: str, environment: Mapping[str, str]) -> bytes:
-    """What to write to the terminal of this environment; nothing of `title` or `text` is obeyed."""
+    """The bytes to write to a terminal of this environment; control sequences in `title` or `text`
+    have no effect."""
     title, text = _plain(title, _TITLE), _plain(text, _TEXT)
     if protocol(environment) == "osc777":
         # ; parts its fields

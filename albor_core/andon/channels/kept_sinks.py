@@ -1,8 +1,8 @@
-"""The sinks of a run: those of the config it was begun with here, and those of the user.
+"""The sinks of a run: those of the config with which it was started here, and those of the user.
 
-What a config says is kept in ALBOR_HOME/sinks/ID.json, for the owner alone, and not in the run: a
-URL is a secret, and a run that was copied, pulled or imported from elsewhere brings neither a
-command nor an address with it.
+Sinks of a config are stored in ALBOR_HOME/sinks/ID.json, readable by the owner only, and not in the
+run: a URL is a secret, and a run that was copied, pulled or imported from elsewhere must not bring
+a command or an address with it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 from albor_core.andon.channels.sinks import Sink, joined, sinks_from
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.files.whole_file import write_json
-from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, albor_home, open_plain, private_folder, read_json
+from albor_core.run.home.folders import albor_home, private_folder
+from albor_core.run.home.registry import known_as
+from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.values.webhook_url import HIDDEN
 
 RULES_FILE = "rules.yaml"
@@ -24,13 +25,13 @@ _MAX_BYTES = 1 << 20
 
 
 def sinks_file(run_id: str) -> Path:
-    """Where the sinks of a run's config are kept."""
+    """The file that stores the sinks of a run's config."""
     return albor_home() / "sinks" / f"{run_id}.json"
 
 
 def keep_sinks(run: RunDir, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Keep what the config of `run`, which is begun or resumed here, says. A URL that the run's own
-    copy hides is the one that is kept already. Raises OSError, ConfigError.
+    """Store the sinks of the config of `run`, which is started or resumed here. A URL that the
+    run's own copy hides is taken from the stored file. Raises OSError, ConfigError.
     """
     sinks = sinks_from(with_kept_urls(run, entries), where="monitoring.notify")
     path = sinks_file(run.id)
@@ -44,8 +45,8 @@ def keep_sinks(run: RunDir, entries: Sequence[Mapping[str, Any]]) -> None:
 def with_kept_urls(
     run: RunDir | None, entries: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """The sinks of a config, hidden URLs filled in from those that are kept of `run`: of the sink
-    of the same name, or at the same place. Others stay hidden.
+    """The sinks of a config, with hidden URLs filled in from those stored for `run`: of the sink of
+    the same name, or at the same position. Others stay hidden.
     """
     kept = [] if run is None else _entries(run)
     urls = {str(one.get("name")): one.get("url") for one in kept}
@@ -66,13 +67,13 @@ def _entries(run: RunDir) -> list[dict[str, Any]]:
 
 
 def forget_sinks(run_id: str) -> None:
-    """Of a run that is removed."""
+    """Remove the stored sinks of a removed run."""
     with suppress(OSError):
         sinks_file(run_id).unlink(missing_ok=True)
 
 
 def config_sinks(run: RunDir) -> tuple[Sink, ...]:
-    """Those of the config that `run` was begun with here; none of a copy of it, or of a run from
+    """Sinks of the config with which `run` was started here; none for a copy of it, or a run from
     elsewhere.
     """
     if run.alias or known_as(run) != run:
@@ -86,16 +87,16 @@ def config_sinks(run: RunDir) -> tuple[Sink, ...]:
 def user_sinks(
     home: Path | None = None, *, damaged: list[Problem] | None = None
 ) -> tuple[Sink, ...]:
-    """Those of the user's rules.yaml. Raises ConfigError that names the file and the field, and
-    repeats no URL; with `damaged`, which gets what is wrong with single sinks, only where nothing
-    can be read.
+    """Sinks of the user's rules.yaml. Raises ConfigError that names the file and the field, and
+    repeats no URL. With `damaged`, which collects the problems of single sinks, it raises only if
+    the whole file is unreadable.
     """
     path = (albor_home() if home is None else home) / RULES_FILE
     return sinks_from(_notify(path), file=str(path), source="user", damaged=damaged)
 
 
 def rules_stamp() -> tuple[int, int]:
-    """Changes with rules.yaml."""
+    """A stamp that changes with rules.yaml."""
     try:
         found = (albor_home() / RULES_FILE).stat()
     except OSError:
@@ -104,7 +105,7 @@ def rules_stamp() -> tuple[int, int]:
 
 
 def _notify(path: Path) -> Any:
-    """What stands under `notify:`. Raises ConfigError."""
+    """The entries under `notify:`. Raises ConfigError."""
     try:
         with open_plain(path) as file:
             raw = file.read(_MAX_BYTES)
@@ -129,7 +130,7 @@ def _notify(path: Path) -> Any:
 
 
 def sinks_of(run: RunDir) -> tuple[tuple[Sink, ...], str]:
-    """Every sink of a run, and what is wrong with the user's own where they cannot be read."""
+    """Every sink of a run, and the problem of the user's own if they cannot be read."""
     try:
         mine, problem = user_sinks(), ""
     except ConfigError as error:

@@ -1,6 +1,7 @@
-"""What is said of an alert: fixed fields, without secrets or control characters, in each format.
+"""The message of an alert in each format: fixed fields, without secrets or control characters.
 
-All bodies are JSON, and no header holds anything of a run: a name with a line break cannot add one.
+All bodies are JSON, and no header contains text of a run: a name with a line break cannot add
+one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MOST_RULES = 5  # that a summary names
 
 @dataclass(frozen=True)
 class About:
-    """The run that alerts are of."""
+    """The run that alerts belong to."""
 
     id: str
     name: str = ""
@@ -38,7 +39,7 @@ class About:
 
     @classmethod
     def of(cls, run: RunDir) -> About:
-        """As run.json says, as far as it can be read."""
+        """The description of a run from run.json, as far as it can be read."""
         found = read_json(run.run_json) or {}
         name, experiment, host = (found.get(k) for k in ("name", "experiment", "host"))
         return cls(run.id, str(name or ""), str(experiment or ""), str(host or ""))
@@ -46,7 +47,7 @@ class About:
 
 @dataclass(frozen=True)
 class Notice:
-    """One thing to say: an alert, the end of one, or a summary of many."""
+    """A message: an alert, the end of one, or a summary of many."""
 
     title: str
     text: str
@@ -56,12 +57,12 @@ class Notice:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """The whole notice in one line."""
         return f"{self.title}: {self.text}"
 
 
 class NoticeWriter:
-    """Makes notices of one run's alerts, without secrets: those of `environment` and `known`."""
+    """Makes notices of one run's alerts, without the secrets of `environment` and `known`."""
 
     def __init__(self, about: About, environment: Mapping[str, str], known: Sequence[str]) -> None:
         self._environment, self._known = environment, tuple(known)
@@ -78,8 +79,8 @@ class NoticeWriter:
         return clean(text, limit=limit)
 
     def notice(self, alert: Mapping[str, Any]) -> Notice:
-        """Of one alert, as `Alert.to_json` gives it, with its `state` and `wall`. One that is over
-        is good to know, however severe it was.
+        """The notice of one alert, as `Alert.to_json` gives it, with its `state` and `wall`. The
+        end of an alert has severity info, however severe it was.
         """
         severity, is_over = _severity(alert), _is_over(alert)
         message = self.safe(alert.get("message") or alert.get("rule") or "alert")
@@ -106,7 +107,7 @@ class NoticeWriter:
         return self._made(severity, text, severity, fields)
 
     def summary(self, alerts: Sequence[Mapping[str, Any]], lost: int) -> Notice:
-        """Of a flood; `lost` came before and were dropped."""
+        """A summary of many alerts; `lost` counts earlier ones that were dropped."""
         fired = [_severity(alert) for alert in alerts if not _is_over(alert)]
         worst = max(fired, key=THRESHOLDS.index, default="info")
         by_rule = Counter(self._word(alert.get("rule")) for alert in alerts)
@@ -124,7 +125,7 @@ class NoticeWriter:
         return self._made(worst, f"{text}; newest: {newest}", worst, fields)
 
     def test(self, wall: float) -> Notice:
-        """What `albor alerts notify-test` sends."""
+        """The test notice that `albor alerts notify-test` sends."""
         text = "this is a test; alerts of this severity arrive here"
         return self._made("test", text, "info", {"test": True, "time": wall})
 
@@ -147,7 +148,7 @@ class NoticeWriter:
 
 
 def request_of(notice: Notice, form: str, url: str) -> tuple[str, bytes]:
-    """(URL, JSON body) that say it in a format of FORMATS."""
+    """The (URL, JSON body) of a notice in a format of FORMATS."""
     if form == "slack":  # & < > are its markup; a link or a mention needs them
         text = notice.line
         for character, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
@@ -169,7 +170,8 @@ def request_of(notice: Notice, form: str, url: str) -> tuple[str, bytes]:
 
 
 def _topic(url: str) -> tuple[str, str]:
-    """ntfy takes JSON at its root, with the topic, the last part of the path, in the body."""
+    """Split an ntfy URL into its root, which takes JSON, and the topic, the last part of the path,
+    which belongs into the body."""
     parts = urlsplit(url)
     above, _, topic = parts.path.rstrip("/").rpartition("/")
     return urlunsplit((parts.scheme, parts.netloc, f"{above}/", parts.query, "")), unquote(topic)
@@ -188,6 +190,6 @@ def _is_over(alert: Mapping[str, Any]) -> bool:
 
 
 def _figure(value: object) -> float | int | str | None:
-    """A number, or the word for one that JSON lacks."""
+    """A number, or the text of one that JSON lacks."""
     found = number_of(value)
     return None if found is None else number_word(found)

@@ -1,4 +1,4 @@
-"""What a plan says of sinks: who is told what, and what would keep an alert from arriving."""
+"""Describes sinks in a plan: which alerts each gets, and what would keep an alert from arriving."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albor_core.run.values.webhook_url import HIDDEN
 
 
 def notify_sentences(entries: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """One sentence a sink, those of the user's rules.yaml among them."""
+    """One sentence per sink, including those of the user's rules.yaml."""
     problem = ""
     try:
         mine = user_sinks()
@@ -36,7 +36,7 @@ def notify_sentences(entries: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 def notify_problems(
     entries: Sequence[Mapping[str, Any]], run: RunDir | None, *, file: str
 ) -> tuple[Problem, ...]:
-    """Why sinks of a config would never get anything from here."""
+    """Reasons why sinks of a config would never get an alert from this machine."""
     found = []
     for index, entry in enumerate(with_kept_urls(run, entries)):
         where, name = f"monitoring.notify.{index}", entry.get("url_env")

@@ -1,6 +1,4 @@
-"""Whether a sink could take an alert, as far as that is known without sending one: nothing is
-connected to and nothing is started.
-"""
+"""Checks whether a sink could get an alert, without connecting to it or starting anything."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from albor_core.run.errors import ConfigError
 
 
 def sink_problem(sink: Sink, environment: Mapping[str, str]) -> str:
-    """Why no alert can arrive there from a process of this environment; "" where one may. The URL
-    is never repeated.
+    """The reason why no alert can arrive from a process with this environment; "" if one may. The
+    URL is never repeated.
     """
     if sink.kind == "webhook":
         return _webhook_problem(sink, environment)
@@ -27,7 +25,7 @@ def sink_problem(sink: Sink, environment: Mapping[str, str]) -> str:
 
 
 def argument_problem(sink: Sink) -> str:
-    """What of a command's arguments looks wrong: a file in a folder that is not there."""
+    """A problem in a command's arguments, such as a file in a folder that does not exist."""
     for word in sink.argv[1:] if sink.kind == "command" else ():
         if word.startswith("/") and not os.path.isdir(os.path.dirname(word)):  # noqa: PTH112,PTH120  any text
             return f"the folder of {word[:200]!r} is not there"

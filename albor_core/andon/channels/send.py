@@ -1,8 +1,8 @@
-"""Sends alerts to the sinks of a run, from the index process, without ever holding it up.
+"""Sends alerts to the sinks of a run, from the index process, without ever blocking it.
 
-Each sink has a thread of its own, begun with its first alert, and a bounded queue. One that fails
-is tried again, ever less often; after DEAD_TRIES in a row it is shown as dead, and costs a try each
-few minutes. Alerts that come faster than a person reads become a summary.
+Each sink has a thread of its own, begun with its first alert, and a bounded queue. A failing sink
+is retried, ever less often; after DEAD_TRIES failures in a row it is shown as dead, and retried
+every few minutes. Alerts that come faster than a person reads become a summary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Alert = Mapping[str, Any]
 
 
 class Channel:
-    """The queue of one sink. `tend` does what is due and says when it wants to be called again;
+    """The queue of one sink. `tend` sends what is due and returns when it wants to be called again;
     any thread may `put`, one thread tends.
     """
 
@@ -72,17 +72,17 @@ class Channel:
         self._thread: threading.Thread | None = None
 
     def use(self, writer: NoticeWriter) -> None:
-        """Write notices by this one from now on: it knows more secrets."""
+        """Write notices with this writer from now on: it knows more secrets."""
         with self._lock:
             self._writer = writer
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a thread of it lives."""
+        """Whether its thread is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def put(self, alert: Alert) -> None:
-        """Have it sent soon. Never blocks."""
+        """Queue an alert to be sent soon. Never blocks."""
         with self._lock:
             self._waiting.append(alert)
             if len(self._waiting) > MOST_WAITING:
@@ -91,7 +91,7 @@ class Channel:
             self._lock.notify()
 
     def state(self) -> SinkState:
-        """How it is now."""
+        """The current state of the sink."""
         with self._lock:
             why = self._why if self._is_dead else ""
             if self._lost:
@@ -100,7 +100,7 @@ class Channel:
             return SinkState(self.sink.name, not self._is_dead, why, since)
 
     def tend(self) -> float | None:
-        """Send what is due; seconds until more may be, None while nothing waits."""
+        """Send what is due; return the seconds until more may be due, None while nothing waits."""
         with self._lock:
             now = self._clock()
             if not self._waiting:
@@ -139,7 +139,8 @@ class Channel:
             self._failures, self._is_dead, self._why, self._since = 0, False, "", None
 
     def _failed(self, error: DeliveryError, taken: Sequence[Alert], *, is_last: bool) -> None:
-        """`is_last`: the try began when the sink was already to end; what waits has had its own."""
+        """Count a failure. `is_last`: the attempt began when the sink was already to close, so that
+        waiting alerts get no other."""
         with self._lock:
             if error.is_final:  # the next one may be taken, this one never is
                 self._lost += self._drop(taken)
@@ -154,21 +155,21 @@ class Channel:
                 self._lost += self._drop(list(self._waiting))
 
     def _drop(self, taken: Sequence[Alert]) -> int:
-        """Take them off the queue, whose oldest may have been dropped meanwhile."""
+        """Remove sent alerts from the queue, whose oldest may have been dropped meanwhile."""
         gone = {id(alert) for alert in taken}
         before = len(self._waiting)
         self._waiting = deque(alert for alert in self._waiting if id(alert) not in gone)
         return before - len(self._waiting)
 
     def begin(self) -> None:
-        """Have a thread tend it from now on."""
+        """Start the thread that tends the queue."""
         if self._thread is None:
             name = f"sink-{self.sink.name}"
             self._thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """What waits is tried once more, and nothing after it."""
+        """Try waiting alerts once more, and accept no further ones."""
         with self._lock:
             self._closing = True
             if self._is_dead and self._failures:  # it had its tries
@@ -176,7 +177,7 @@ class Channel:
             self._lock.notify()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the last try."""
+        """Wait for the last attempt."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
@@ -193,8 +194,8 @@ class Channel:
 
 
 class Sender:
-    """Takes every alert of a run and sends each once to the sinks that want it. Nothing here
-    blocks or raises.
+    """Gets every alert of a run and sends each once to the sinks that want it. Its methods neither
+    block nor raise.
     """
 
     def __init__(
@@ -215,8 +216,8 @@ class Sender:
         self.take(sinks)
 
     def take(self, sinks: Sequence[Sink]) -> None:
-        """Serve these from now on. A sink that was served goes on as it is; one that is not wanted
-        any more gets what waits for it, once.
+        """Send to these sinks from now on. A sink that was there before continues; one that is no
+        longer listed gets its waiting alerts, once.
         """
         environment = self._environment
         now = known_secrets(sinks, environment)
@@ -237,8 +238,8 @@ class Sender:
         self._leaving = [one for one in (*self._leaving, *served.values()) if one.is_at_work]
 
     def put(self, alert: Alert) -> None:
-        """Send an alert, as `Alert.to_json` gives it with `state` and `wall`, once. One that is
-        older than STALE_S, which whoever reads a journal again comes by, is history.
+        """Send an alert, as `Alert.to_json` gives it with `state` and `wall`, once. Alerts older
+        than STALE_S, which occur when a journal is read again, are not sent.
         """
         said_at = finite_of(alert.get("wall"))
         if said_at is not None and said_at < self._wall() - STALE_S:
@@ -257,12 +258,12 @@ class Sender:
                     channel.begin()
 
     def states(self) -> tuple[SinkState, ...]:
-        """Every sink, dead or not; those that a terminal serves as well."""
+        """The state of every sink, dead or not, including those that a terminal serves."""
         here = [channel.state() for channel in self._channels]
         return (*here, *(SinkState(sink.name) for sink in self._elsewhere))
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Have the last alerts sent, for at most so long in all."""
+        """Send the last alerts, within this time in all."""
         deadline = time.monotonic() + timeout_s
         for channel in self._channels:
             channel.close()
@@ -271,13 +272,13 @@ class Sender:
 
 
 def known_secrets(sinks: Sequence[Sink], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The URLs of sinks, to be taken out of whatever is said."""
+    """The URLs of sinks, to be removed from all messages."""
     urls = [sink.url if sink.url_env is None else environment.get(sink.url_env) for sink in sinks]
     return tuple(url for url in urls if url and "://" in url)
 
 
 def deliverer(sink: Sink, environment: Mapping[str, str], run: RunDir | None) -> Deliver:
-    """What brings a notice to a sink of SENT_KINDS; it raises DeliveryError."""
+    """The function that delivers a notice to a sink of SENT_KINDS; it raises DeliveryError."""
 
     def post(notice: Notice) -> None:
         try:
@@ -304,7 +305,7 @@ def deliverer(sink: Sink, environment: Mapping[str, str], run: RunDir | None) ->
 
 
 def send_test(sink: Sink, run: RunDir | None) -> float:
-    """Send a test notice once, now; returns the seconds it took. Raises DeliveryError."""
+    """Send a test notice once, now; return the seconds it took. Raises DeliveryError."""
     environment = own_environment()
     about = About("test", host=os.uname().nodename) if run is None else About.of(run)
     writer = NoticeWriter(about, environment, known_secrets([sink], environment))

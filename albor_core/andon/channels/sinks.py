@@ -1,5 +1,5 @@
-"""Sinks: where alerts go besides the cockpit, the journal and the stores. Values, and what is wrong
-with them.
+"""Sinks: destinations of alerts besides the cockpit, the journal and the stores. Values, and their
+problems.
 
 They come from `monitoring.notify` of a config and from `notify:` of ALBOR_HOME/rules.yaml.
 """
@@ -22,8 +22,8 @@ SENT_KINDS = ("webhook", "command")
 
 @dataclass(frozen=True)
 class Sink:
-    """One place. `severity`: the least that goes there. `source`: "config", of a run that was begun
-    here, or "user". The URL is a secret and never part of its repr.
+    """One destination. `severity`: the least severity that it gets. `source`: "config", of a run
+    that was started here, or "user". The URL is a secret and never part of its repr.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Sink:
     source: str = "config"
 
     def wants(self, severity: str) -> bool:
-        """Whether an alert of this severity goes there."""
+        """Whether it gets alerts of this severity."""
         return THRESHOLDS.index(severity_of(severity)) >= THRESHOLDS.index(self.severity)
 
     def address(self, environment: Mapping[str, str]) -> str:
-        """The URL. Raises ConfigError that says which variable lacks it, and never repeats it."""
+        """The URL. Raises ConfigError that names a missing variable, and never repeats the URL."""
         url = self.url if self.url_env is None else environment.get(self.url_env, "")
         if not url or url == HIDDEN:
             what = f"{self.url_env} is not set" if self.url_env else "its URL is not known here"
@@ -52,7 +52,7 @@ class Sink:
         return url
 
     def sentence(self) -> str:
-        """For a plan: "slack (webhook from $ALBOR_WEBHOOK): warning and worse"."""
+        """A description for a plan: "slack (webhook from $ALBOR_WEBHOOK): warning and worse"."""
         where = {
             "webhook": f"{self.format} webhook"
             + (f" from ${self.url_env}" if self.url_env else " of the config"),
@@ -64,7 +64,7 @@ class Sink:
         return f"{self.name}: {where}; alerts of severity {self.severity}{worse}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data with the URL: for a file of the user's alone."""
+        """Plain data with the URL: for a file that only the user can read."""
         found = {name: getattr(self, name) for name in FIELDS}
         return {**found, "argv": list(self.argv)}
 
@@ -77,8 +77,8 @@ def sinks_from(
     source: str = "config",
     damaged: list[Problem] | None = None,
 ) -> tuple[Sink, ...]:
-    """The sinks of plain data. Raises ConfigError with every problem, each with its field; with
-    `damaged`, which gets them, never: a sink that cannot be used costs itself alone.
+    """The sinks of plain data. Raises ConfigError with every problem, each with its field. With
+    `damaged`, which collects them, it does not raise: an unusable sink is only skipped.
     """
     if entries is None:
         return ()
@@ -106,7 +106,7 @@ def sinks_from(
 
 
 def _named(sinks: Iterable[Sink]) -> list[Sink]:
-    """Each with a name of its own: its kind or format where it has none."""
+    """The sinks, each with a unique name: its kind or format if it has none."""
     found: list[Sink] = []
     for sink in sinks:
         name = sink.name or (sink.format if sink.kind == "webhook" else sink.kind)
@@ -120,7 +120,7 @@ def _named(sinks: Iterable[Sink]) -> list[Sink]:
 
 
 def joined(*lists: Sequence[Sink]) -> tuple[Sink, ...]:
-    """The sinks of several places: what two of them name alike goes there once."""
+    """The sinks of several lists; those that two lists name alike appear once."""
     found: dict[tuple[Any, ...], Sink] = {}
     for sink in (one for sinks in lists for one in sinks):
         found.setdefault((sink.kind, sink.url_env, sink.url, sink.argv), sink)
@@ -130,7 +130,7 @@ def joined(*lists: Sequence[Sink]) -> tuple[Sink, ...]:
 def unset_variables(
     sinks: Sequence[Sink], environment: Mapping[str, str] | None = None
 ) -> set[str]:
-    """Variables of webhooks that this environment lacks."""
+    """Environment variables of webhooks that are not set."""
     environment = os.environ if environment is None else environment
     named = {sink.url_env for sink in sinks if sink.url_env is not None}
     return {name for name in named if not environment.get(name)}

@@ -1,10 +1,11 @@
-"""Posts JSON to the address of a webhook, and to nothing else that its name may lead to.
+"""Posts JSON to the address of a webhook, and never to a private address that its name may resolve
+to.
 
-The name is resolved once; where one of its addresses is not public nothing is sent, and the
-connection goes to an address that was looked at, so that a name which changes its answer gains
-nothing. TLS is checked against the name. Redirects are not followed, proxies of the environment
-are not asked, TIMEOUT_S bounds all of it and MOST_BYTES the answer. The URL is a secret: no error
-repeats any of it.
+The name is resolved once; if one of its addresses is not public nothing is sent, and the connection
+goes to a checked address, so that a name with changing answers gains nothing. TLS is checked
+against the name. Redirects are not followed, proxies of the environment are not used, TIMEOUT_S
+bounds the whole request and MOST_BYTES the answer. The URL is a secret: no error repeats any of
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True)
 class WebhookAnswer:
-    """What the receiver said."""
+    """The answer of the receiver."""
 
     status: int
     seconds: float
@@ -73,7 +74,7 @@ def post_json(
     resolver: Resolver = resolve,
     tls: ssl.SSLContext | None = None,
 ) -> WebhookAnswer:
-    """Post it once; returns the answer where that is 2xx. Raises DeliveryError."""
+    """Post the body once; return the answer if it is 2xx. Raises DeliveryError."""
     if why := url_problem(url, allow_http=allow_http):
         raise DeliveryError(f"its URL {why}", is_final=True)
     began = time.monotonic()
@@ -108,8 +109,8 @@ def post_json(
 
 
 def literal_problem(host: str, *, allow_private: bool) -> str:
-    """Why nothing is sent to a host that is written as an address; "" where something may be, or
-    where its name has to be resolved to know.
+    """The reason why nothing is sent to a host that is written as an address; "" if it is allowed,
+    or if its name has to be resolved first.
     """
     if host == "localhost":
         host = "127.0.0.1"
@@ -121,7 +122,7 @@ def literal_problem(host: str, *, allow_private: bool) -> str:
 
 
 def _allowed(host: str, port: int, resolver: Resolver, *, allow_private: bool) -> list[str]:
-    """All addresses of the host, each one that may be connected to. Raises DeliveryError."""
+    """All addresses of the host, if each is allowed. Raises DeliveryError."""
     try:
         addresses = list(resolver(host, port))
     except (OSError, UnicodeError):
@@ -135,7 +136,7 @@ def _allowed(host: str, port: int, resolver: Resolver, *, allow_private: bool) -
 
 
 def _why_not(text: str, *, allow_private: bool) -> str:
-    """Why nothing is sent to an address; "" where something may be."""
+    """The reason why nothing is sent to an address; "" if it is allowed."""
     try:
         address = _meant(ipaddress.ip_address(text.partition("%")[0]))
     except ValueError:
@@ -148,7 +149,7 @@ def _why_not(text: str, *, allow_private: bool) -> str:
 
 
 def _meant(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for."""
+    """The IPv4 address that an IPv6 address stands for, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     inner = address.ipv4_mapped or address.sixtofour
@@ -160,7 +161,7 @@ def _meant(address: Address) -> Address:
 
 
 def _connected(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
-    """A connection to the first address that takes one. Raises OSError."""
+    """A connection to the first address that accepts one. Raises OSError."""
     refusal: OSError = OSError("no address")
     for address in addresses:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -179,7 +180,7 @@ def _connected(addresses: Sequence[str], port: int, deadline: float) -> socket.s
 
 
 def _limit(sock: socket.socket, deadline: float) -> None:
-    """What comes next may take what is left. Raises TimeoutError."""
+    """Set the socket's timeout to the time that is left. Raises TimeoutError."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -187,9 +188,10 @@ def _limit(sock: socket.socket, deadline: float) -> None:
 
 
 def _read(sock: socket.socket, deadline: float) -> bytes:
-    """An answer up to its end, MOST_BYTES or the deadline; of a good one the head is enough.
+    """Read an answer up to its end, MOST_BYTES or the deadline; of a successful one the head is
+    enough.
 
-    Raises OSError where not even its head came.
+    Raises OSError if not even the head arrived.
     """
     raw = b""
     while len(raw) < MOST_BYTES:
@@ -210,7 +212,7 @@ def _read(sock: socket.socket, deadline: float) -> bytes:
 
 
 class _Received:
-    """Bytes that came, as http.client wants them."""
+    """Received bytes as the socket that http.client reads from."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -220,7 +222,7 @@ class _Received:
 
 
 def _parsed(raw: bytes) -> HTTPResponse:
-    """Raises DeliveryError."""
+    """The parsed answer. Raises DeliveryError."""
     response = HTTPResponse(cast(socket.socket, _Received(raw)), method="POST")
     try:
         response.begin()
@@ -230,7 +232,7 @@ def _parsed(raw: bytes) -> HTTPResponse:
 
 
 def _raise_refusal(raw: bytes, url: str) -> None:
-    """Raises DeliveryError, unless the answer is 2xx."""
+    """Raise DeliveryError, unless the answer is 2xx."""
     response = _parsed(raw)
     status = response.status
     if 200 <= status < 300:
@@ -248,7 +250,7 @@ def _raise_refusal(raw: bytes, url: str) -> None:
 
 
 def _without(url: str, text: str) -> str:
-    """A refusal without the parts of the URL that it may repeat."""
+    """The text of a refusal without parts of the URL that it may repeat."""
     parts = urlsplit(url)
     words = {url, parts.path, parts.query, *parts.path.split("/"), *parts.query.split("&")}
     words |= {word.partition("=")[2] for word in parts.query.split("&")}
@@ -259,6 +261,6 @@ def _without(url: str, text: str) -> str:
 
 
 def _seconds(response: HTTPResponse) -> float:
-    """Of Retry-After, where it is a number."""
+    """The seconds of Retry-After, if it is a number."""
     told = response.getheader("Retry-After", "").strip()
     return min(float(told), _LONGEST_WAIT_S) if told.isascii() and told.isdigit() else 0.0

@@ -1,4 +1,4 @@
-"""A recorded curve, as those who compare curves hand it around."""
+"""A recorded curve, the common type of code that compares curves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Curve(NamedTuple):
-    """In order of steps."""
+    """Points of a curve in order of steps."""
 
     steps: Sequence[float]
     values: Sequence[float]

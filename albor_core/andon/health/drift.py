@@ -1,4 +1,4 @@
-"""Whether the tokens of a run drift: two windows of token counts compared. Pure, exact on counts.
+"""Detects drift of a run's tokens by comparing two windows of token counts. Pure, exact on counts.
 
 PSI          sum (p - q) ln(p / q) over bins, each share with half a token added, so that a bin that
              one window lacks counts and stays finite. 0.1 is moderate, 0.25 significant.
@@ -35,7 +35,7 @@ SEVERITIES: Mapping[str, AnomalySeverity] = {
 
 @dataclass(frozen=True)
 class Drift:
-    """The newer window against the older."""
+    """The distances of a newer window of tokens from an older one."""
 
     psi: float
     ks: float
@@ -55,13 +55,13 @@ class Drift:
 
     @property
     def words(self) -> str:
-        """ "moderate: PSI 0.14, KS 0.08, Wasserstein 3.1 bins"."""
+        """A description: "moderate: PSI 0.14, KS 0.08, Wasserstein 3.1 bins"."""
         distance = f"Wasserstein {self.wasserstein:.2g} bins"
         return f"{self.status}: PSI {self.psi:.2g}, KS {self.ks:.2g}, {distance}"
 
 
 def compare(before: Sequence[float], now: Sequence[float]) -> Drift:
-    """Of two histograms over the same bins, neither of them empty."""
+    """The drift between two histograms over the same bins, neither of them empty."""
     n, m = sum(before), sum(now)
     assert len(before) == len(now) and n > 0 and m > 0
     return Drift(
@@ -86,7 +86,7 @@ def kolmogorov_smirnov(before: Sequence[float], now: Sequence[float]) -> float:
 def wasserstein(
     before: Sequence[float], now: Sequence[float], places: Sequence[float] | None = None
 ) -> float:
-    """`places` of the bins, in order; 0, 1, 2, ... where nothing is given."""
+    """The first Wasserstein distance; `places` of the bins, in order, default 0, 1, 2, ..."""
     gaps = [1.0] * (len(before) - 1)
     if places is not None:
         gaps = [b - a for a, b in pairwise(places)]
@@ -94,16 +94,16 @@ def wasserstein(
 
 
 def _distances(before: Sequence[float], now: Sequence[float]) -> list[float]:
-    """|P - Q| at each bin."""
+    """|P - Q| of the cumulative shares at each bin."""
     n, m = sum(before), sum(now)
     pairs = zip(accumulate(before), accumulate(now), strict=True)
     return [abs(a / n - b / m) for a, b in pairs]
 
 
 class DriftWatch:
-    """Windows of counted tokens, each against the first: what a run began with.
+    """Compares windows of counted tokens with the first window of the run.
 
-    A window is as many `take`s as hold `window` tokens.
+    A window ends with the call of `take` that fills it to `window` tokens.
     """
 
     def __init__(self, window: int = 1 << 20) -> None:
@@ -113,7 +113,7 @@ class DriftWatch:
         self.newest: Drift | None = None
 
     def take(self, counts: Sequence[float]) -> Drift | None:
-        """Tokens by bin since the last call; the drift, where they complete a window."""
+        """Add tokens by bin since the last call; return the drift if they complete a window."""
         self._now = [a + b for a, b in zip(self._now or [0.0] * len(counts), counts, strict=True)]
         if sum(self._now) < self._window:
             return None
@@ -127,5 +127,5 @@ class DriftWatch:
         return {"first": self._first, "now": self._now}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave."""
+        """Restore the state that `to_json` returned."""
         self._first, self._now = saved["first"], list(saved["now"])

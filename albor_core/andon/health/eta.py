@@ -1,4 +1,4 @@
-"""How long a run will still take: a Kalman filter of the step time, with its interval. Pure.
+"""Estimates the time left of a run: a Kalman filter of the step time, with an interval. Pure.
 
 State    (s, v): seconds a step takes, and its drift, seconds per step and observation. The drift
          fades (PHI per observation), as trends of a step time do: caches fill, clocks settle.
@@ -35,7 +35,7 @@ _SETTLED = 3
 
 @dataclass
 class _Pauses:
-    """Stretches that were no steps."""
+    """Stretches of time that were not steps."""
 
     seconds: float = 0.0
     squares: float = 0.0
@@ -44,7 +44,7 @@ class _Pauses:
 
 
 class KalmanEta:
-    """The step time of one attempt; part of a checkpoint where that is wanted."""
+    """The step time of one attempt; can be stored in a checkpoint."""
 
     def __init__(self) -> None:
         self._step: float | None = None
@@ -61,12 +61,12 @@ class KalmanEta:
 
     @property
     def step_s(self) -> float | None:
-        """Seconds a step takes now; None before the first."""
+        """The current seconds per step; None before the first."""
         return self._s if self._seen else None
 
     def take(self, step: float, wall: float) -> None:
-        """The run had done `step` steps at `wall`. Earlier steps begin a new stretch (a rollback, a
-        new attempt): what lies between is not a step time.
+        """Record that the run had done `step` steps at `wall`. A lower step begins a new stretch (a
+        rollback, a new attempt): the time between is not a step time.
         """
         if not (math.isfinite(step) and math.isfinite(wall)):
             return
@@ -96,7 +96,8 @@ class KalmanEta:
         self._r += weight * (steps * min(off * off, (GATE * deviation) ** 2) - self._r)
 
     def _start(self, seconds: float) -> None:
-        """The first observations: their smallest, since the first steps compile and warm up."""
+        """Start from the first observations: their smallest, since the first steps compile and warm
+        up."""
         self._s = seconds if self._seen == 0 else min(self._s, seconds)
         self._seen += 1
         self._r = (0.1 * self._s) ** 2
@@ -134,8 +135,8 @@ class KalmanEta:
             self._start(again)
 
     def left(self, steps_left: float) -> tuple[float, float, float] | None:
-        """(seconds, low, high) for that many steps: the expected, and a 90 % interval. None before
-        anything is known.
+        """(seconds, low, high) for that many steps: the expected time, and a 90 % interval. None
+        while unknown.
         """
         if not self._seen or steps_left < 0 or not math.isfinite(steps_left):
             return None
@@ -165,7 +166,7 @@ class KalmanEta:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave."""
+        """Restore the state that `to_json` returned."""
         self._step, self._wall = saved["step"], float(saved["wall"])
         self._begin()
         self._s, self._v, self._r = float(saved["s"]), float(saved["v"]), float(saved["r"])

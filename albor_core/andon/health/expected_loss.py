@@ -1,4 +1,4 @@
-"""Whether a loss is where it should be at its step: on track, above or below. Pure.
+"""Judges whether a loss is where it should be at its step: on track, above or below. Pure.
 
 Corridor Of earlier runs of the same config: their losses as means of blocks (an 80th of the run,
          and at least four points), and at step t from the lowest at 1.1 t to the highest at 0.9 t,
@@ -46,8 +46,8 @@ ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
 
 @dataclass(frozen=True)
 class Expectation:
-    """`value` is the mean of the newest block (of some, if they are noisy), which ends at `step`;
-    `low` and `high` are its bounds."""
+    """The verdict on the newest block: `value` is its mean (of several blocks, if they are noisy),
+    it ends at `step`; `low` and `high` are its bounds."""
 
     word: str
     step: float
@@ -59,7 +59,8 @@ class Expectation:
 
     @property
     def words(self) -> str:
-        """On one line: "above: 3.412 at step 1,200, expected 2.911 to 3.104 (2 earlier runs)"."""
+        """A description on one line: "above: 3.412 at step 1,200, expected 2.911 to 3.104 (2
+        earlier runs)"."""
         expected = f"expected {self.low:.4g} to {self.high:.4g}"
         if self.low <= 0:
             expected = f"expected at most {self.high:.4g}"
@@ -70,8 +71,9 @@ class Expectation:
 
 
 class _Block(NamedTuple):
-    """`end` is its last step; `middle`, `log` means of the steps and of the log-losses in it;
-    `error` the standard error of `log`, None where it has too few points."""
+    """Points of a curve joined to one: `end` is the last step; `middle` and `log` are means of the
+    steps and of the log-losses; `error` the standard error of `log`, None if it has too few
+    points."""
 
     end: float
     middle: float
@@ -90,7 +92,7 @@ class _Near(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """What is judged, in logarithms: `width` is how far the bounds were moved out."""
+    """The bounds of a block, in logarithms: `width` is how far they were widened."""
 
     log: float
     low: float
@@ -100,7 +102,7 @@ class _Bounds(NamedTuple):
 
 
 class _Blocks:
-    """A curve as blocks of at least so many steps, point by point."""
+    """A curve as blocks of at least a given number of steps, built point by point."""
 
     def __init__(self, length: float) -> None:
         self.length = length
@@ -109,7 +111,8 @@ class _Blocks:
         self._points: list[tuple[float, float]] = []
 
     def take(self, step: float, loss: float) -> bool:
-        """Whether this point completed a block: the one before it, which it is not in."""
+        """Add a point; return whether it completed the block before it, to which it does not
+        belong."""
         if not (math.isfinite(loss) and loss > 0):
             return False
         number, is_done = math.floor((step - 1) / self.length), False
@@ -125,7 +128,7 @@ class _Blocks:
         return is_done
 
     def finish(self) -> list[_Block]:
-        """All blocks, the last one too."""
+        """All blocks, including the unfinished last one."""
         if self._points:
             self.done.append(_block(self._points))
             self._points = []
@@ -151,8 +154,8 @@ def _block(points: Sequence[tuple[float, float]]) -> _Block:
 
 
 def _error(points: Sequence[tuple[float, float]]) -> float | None:
-    """Of the mean, by the scatter of the quarters' means about their line (two degrees of freedom),
-    which holds noise with a memory of up to a quarter."""
+    """The standard error of the mean, from the scatter of the quarters' means about their line (two
+    degrees of freedom), which covers noise with a memory of up to a quarter."""
     count = len(points)
     if count < _QUARTERS:
         return None
@@ -172,7 +175,7 @@ def _error_near(blocks: Sequence[_Block], index: int) -> float:
 
 
 def _at(blocks: Sequence[_Block], step: float) -> tuple[float, float]:
-    """Log-loss and its error at a step, straight between the middles of blocks."""
+    """Log-loss and its error at a step, interpolated linearly between the middles of blocks."""
     index = bisect.bisect_left([block.middle for block in blocks], step)
     if index == 0 or index == len(blocks):
         index = min(index, len(blocks) - 1)
@@ -196,8 +199,9 @@ class PowerLaw:
 
 
 def fit_power_law(points: Iterable[tuple[float, float]]) -> PowerLaw | None:
-    """Through (step, loss), weighted alike in log(step); None of fewer than four points, or where
-    the loss does not fall. a and b by least squares, c by the best of a grid; a is at least 0.
+    """Fit a power law to (step, loss), weighted evenly in log(step); None for fewer than four
+    points, or if the loss does not fall. a and b by least squares, c by the best of a grid; a is at
+    least 0.
     """
     known = [(t, y) for t, y in points if t > 0 and math.isfinite(y)]
     if len(known) < 4:
@@ -218,7 +222,7 @@ def fit_power_law(points: Iterable[tuple[float, float]]) -> PowerLaw | None:
 
 
 def _log_weights(steps: Sequence[float]) -> list[float]:
-    """How much of the axis of log(step) each point stands for."""
+    """The weight of each point: the length of the axis of log(step) that it stands for."""
     logs = [math.log(step) for step in steps]
     edges = [logs[0], *((x + y) / 2 for x, y in pairwise(logs)), logs[-1]]
     return [max(high - low, 1e-9) for low, high in pairwise(edges)]
@@ -239,7 +243,7 @@ def _line(x: Sequence[float], y: Sequence[float], w: Sequence[float]) -> tuple[f
 
 
 class ExpectedLoss:
-    """The judge of one run's curve, point by point."""
+    """Judges one run's curve, point by point."""
 
     def __init__(
         self, references: Sequence[Curve] = (), *, num_steps: float | None = None, warmup: float = 0
@@ -259,7 +263,7 @@ class ExpectedLoss:
         """None before there is something to say."""
 
     def take(self, step: float, loss: float) -> Expectation | None:
-        """A logged loss; what is known once it completes a block, else None."""
+        """Add a logged loss; return the verdict if it completes a block, else None."""
         if self._length is None or not self._own.take(step, loss):
             return None
         blocks = self._own.done
@@ -278,8 +282,8 @@ class ExpectedLoss:
         return self.newest
 
     def _corridor(self) -> _Bounds | None:
-        """Over as many of the newest blocks as make the noise small against MARGIN, if so many are
-        there: one where it is small already.
+        """The bounds from earlier runs, over as many of the newest blocks as make the noise small
+        against MARGIN, if there are that many: one if it is small already.
         """
         blocks = self._own.done
         newest = self._between(len(blocks) - 1)
@@ -312,7 +316,7 @@ class ExpectedLoss:
         return _Near(block.log, min(logs), max(logs), error, len(near))
 
     def _fit(self) -> _Bounds | None:
-        """Of the newest block."""
+        """The bounds of the newest block, from a power law through the earlier ones."""
         blocks = self._own.done
         if self._law is None or len(blocks) >= self._fitted * _FIT_AGAIN:
             kept = [block for block in blocks if block.middle > self._warmup][:-1]
@@ -340,7 +344,7 @@ class ExpectedLoss:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave; blocks of another length begin anew."""
+        """Restore the state that `to_json` returned; blocks of another length begin anew."""
         if saved["length"] != self._length:
             return
         self._own.load(saved["own"])
@@ -349,7 +353,7 @@ class ExpectedLoss:
 
 
 def _block_length(references: Sequence[Curve], num_steps: float | None) -> float | None:
-    """Steps of a block; None where nothing says how long the run is."""
+    """Steps per block; None if the length of the run is unknown."""
     ends = [float(curve.steps[-1]) for curve in references]
     steps = num_steps if num_steps is not None else max(ends, default=0.0)
     return steps / BLOCKS if steps > 0 else None
@@ -363,7 +367,7 @@ def _blocks_of(curve: Curve, length: float | None) -> list[_Block]:
 
 
 def _loss(log: float) -> float:
-    """The loss of a logarithm: 0 and infinity where that is beyond a float."""
+    """The loss of a logarithm: 0 or infinity if that is beyond a float."""
     try:
         return math.exp(log)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What the health of a run is judged against: plain facts, known when an attempt begins. Pure."""
+"""Facts that the health of a run is judged against, known when an attempt begins. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECKS = ("gpu", "plateau", "expected_loss", "gradients", "noise", "schedule", "
 
 @dataclass(frozen=True)
 class HealthFacts:
-    """None is unknown: what needs it is not judged."""
+    """Facts of a run; checks that need an unknown (None) one are skipped."""
 
     attempt: int = 1
     own_gpus: Collection[int] | None = None
@@ -50,8 +50,8 @@ class HealthFacts:
         parameters: int | None = None,
         earlier: Sequence[Curve] = (),
     ) -> Self:
-        """Of a resolved config, or of what a tracked program calls its config: what is not there is
-        unknown. `num_steps` comes from the data where the config does not say it.
+        """The facts in a resolved config, or in what a tracked program calls its config; missing
+        ones are unknown. `num_steps` comes from the data if the config does not have it.
         """
         training, data = _section(config, "training"), _section(config, "data")
         health = _section(_section(config, "monitoring"), "health")
@@ -84,7 +84,8 @@ class HealthFacts:
         )
 
     def on_clock(self, *, num_steps: int, tokens_per_planned_step: int) -> Self:
-        """Of a run that goes on: its planned steps are those of the batch with which it began."""
+        """The facts of a resumed run: its planned steps count batches of the size with which it
+        began."""
         promise = self.promise
         if promise is not None:
             promise = replace(promise, num_steps=float(num_steps))

@@ -1,4 +1,4 @@
-"""What is wrong with the GPUs of a run, from samples of the machine. Pure.
+"""Detects troubles of the GPUs of a run from samples of the machine. Pure.
 
 A condition counts once it has held for a while and is over once it has been gone for a while, so
 that neither one odd sample nor the pause of an evaluation or a save says anything:
@@ -50,7 +50,7 @@ _XIDS: Mapping[int, str] = {
 
 
 class GpuHold(NamedTuple):
-    """How long a condition lasts before it counts."""
+    """How long a condition has to last before it counts."""
 
     seconds: float
     samples: int
@@ -70,7 +70,7 @@ GONE = GpuHold(10.0, 3)
 
 
 class GpuReading(Protocol):
-    """What is read of a GPU; None is unknown. Optional: temperature_limit_c, ecc_uncorrected, xid,
+    """A sample of one GPU; None is unknown. Optional: temperature_limit_c, ecc_uncorrected, xid,
     processes, as in telemetry.sample.GpuSample."""
 
     @property
@@ -94,7 +94,7 @@ class MachineReading(Protocol):
 
 @dataclass(frozen=True)
 class GpuTrouble:
-    """One thing wrong with one GPU, now."""
+    """One trouble of one GPU, now."""
 
     index: int
     kind: str
@@ -109,7 +109,7 @@ class GpuTrouble:
 
 
 class _Seen(NamedTuple):
-    """A condition in one sample."""
+    """A condition as seen in one sample."""
 
     is_bad: bool
     value: float
@@ -119,7 +119,7 @@ class _Seen(NamedTuple):
 
 @dataclass
 class _Course:
-    """A condition over time."""
+    """The course of one condition over time."""
 
     hold: GpuHold
     since: float | None = None
@@ -146,10 +146,11 @@ def _is_long(hold: GpuHold, seconds: float, samples: int) -> bool:
 
 
 class GpuWatch:
-    """The conditions of every GPU, sample by sample; `troubles` is one run over a window."""
+    """The conditions of every GPU, sample by sample; the function `troubles` runs one over a
+    window."""
 
     def __init__(self, own_gpus: Collection[int] | None = None) -> None:
-        """`own_gpus` are the run's; None is not known: neither straggling nor idle is judged."""
+        """`own_gpus` are the run's; None means unknown: straggling and idle are then not judged."""
         self.own = None if own_gpus is None else frozenset(own_gpus)
         self._courses: dict[tuple[int, str], _Course] = {}
         self._ecc: dict[int, float] = {}
@@ -157,8 +158,8 @@ class GpuWatch:
         self._wall = float("-inf")
 
     def take(self, sample: MachineReading, *, at_work: bool = True) -> None:
-        """The next sample; older ones are left out. `at_work` is false while the run evaluates,
-        saves or is paused, which says nothing about how busy its GPUs should be.
+        """Add the next sample; older ones are ignored. `at_work` is false while the run evaluates,
+        saves or is paused, when its GPUs need not be busy.
         """
         if not sample.wall > self._wall:
             return
@@ -168,7 +169,7 @@ class GpuWatch:
             course.take(sample.wall, seen)
 
     def found(self) -> tuple[GpuTrouble, ...]:
-        """What is wrong now, by GPU and kind."""
+        """Present troubles, by GPU and kind."""
         return tuple(
             GpuTrouble(index, kind, c.since, c.newest.value, c.newest.against, c.newest.words)
             for (index, kind), c in sorted(
@@ -226,9 +227,10 @@ def troubles(
     *,
     pauses: Sequence[tuple[float, float]] = (),
 ) -> tuple[GpuTrouble, ...]:
-    """What is wrong at the end of a window of samples, oldest first; five minutes see everything.
+    """Troubles at the end of a window of samples, oldest first; five minutes are enough for all
+    conditions.
 
-    `pauses` are stretches of wall time in which the run was not at its steps.
+    `pauses` are stretches of wall time in which the run took no steps.
     """
     watch = GpuWatch(own_gpus)
     for sample in samples:
@@ -237,7 +239,7 @@ def troubles(
 
 
 def gpus_of(gpus: Iterable[Any], pids: Collection[int]) -> frozenset[int] | None:
-    """The GPUs on which one of these processes holds memory; None where none is seen, as in a
+    """The GPUs on which one of these processes holds memory; None if none is found, as in a
     container whose process ids the driver does not know.
     """
     found = frozenset(g.index for g in gpus if any(p.pid in pids for p in g.processes))

@@ -1,4 +1,4 @@
-"""Whether gradients are well: their noise against the batch, their clipping, their norms. Pure.
+"""Judges gradients: their noise against the batch, their clipping, their norms. Pure.
 
 Noise    B_simple = tr(S) / |G|^2 in tokens, as logged (optim/noise_scale_tokens), over the tokens
          of a step. Below 1/4 a smaller batch would learn as much a token; above 4 steps are mostly
@@ -33,7 +33,7 @@ _CLIP_STEPS = 1000.0
 
 @dataclass(frozen=True)
 class NormTrouble:
-    """One series of norms; `key` is the journal's."""
+    """Trouble in one series of norms; `key` is its name in the journal."""
 
     key: str
     kind: str
@@ -43,12 +43,12 @@ class NormTrouble:
 
     @property
     def words(self) -> str:
-        """ "optim/grad_norm_mlp exploding: 210, usually 1.2"."""
+        """A description: "optim/grad_norm_mlp exploding: 210, usually 1.2"."""
         return f"{self.key} {self.kind}: {self.value:.3g}, usually {self.usual:.3g}"
 
 
 class NoiseWatch:
-    """The noise scale over the batch."""
+    """The gradient noise scale relative to the batch."""
 
     def __init__(self, tokens_per_step: float | None) -> None:
         self._tokens = tokens_per_step
@@ -60,7 +60,7 @@ class NoiseWatch:
 
     @property
     def ratio(self) -> float | None:
-        """Noise scale over the batch; None before it is known well."""
+        """Noise scale over the batch; None before enough values are known."""
         if not self._tokens or len(self._values) < _NOISE_VALUES // 2:
             return None
         return statistics.median(self._values) / self._tokens
@@ -81,14 +81,14 @@ class NoiseWatch:
 
 
 class ClipShare:
-    """How many of about the last thousand steps ZClip scaled down."""
+    """The share of about the last thousand steps whose gradient ZClip scaled down."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, float]] = deque()
         self._steps = self._clipped = 0.0
 
     def take(self, steps: float, clipped: float) -> None:
-        """An interval: its steps, and those that were scaled down."""
+        """Add an interval: its steps, and how many of them were scaled down."""
         if not (steps > 0 and math.isfinite(clipped)):
             return
         self._recent.append((steps, clipped))
@@ -99,7 +99,7 @@ class ClipShare:
 
     @property
     def share(self) -> float | None:
-        """None before a hundred steps."""
+        """The share of scaled steps; None before a hundred steps."""
         return self._clipped / self._steps if self._steps >= 100 else None
 
     @property
@@ -112,20 +112,20 @@ class ClipShare:
 
 
 class NormWatch:
-    """The norms of one attempt, each against its own past."""
+    """The norms of one attempt, each compared with its own past."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[float]] = {}
         self._due = _EVERY
 
     def take(self, values: Mapping[str, float]) -> None:
-        """Logged values; those that are norms count."""
+        """Add logged values; only norms among them count."""
         for key, value in values.items():
             if key.startswith(NORM_KEY) and math.isfinite(value) and value >= 0:
                 self._seen.setdefault(key, deque(maxlen=_PAST + _RECENT)).append(value)
 
     def look(self) -> tuple[NormTrouble, ...] | None:
-        """What is wrong now, at each eighth call; else None."""
+        """Present troubles, at each eighth call; None at the others."""
         self._due -= 1
         if self._due > 0:
             return None
@@ -137,7 +137,7 @@ class NormWatch:
         return {key: list(seen) for key, seen in self._seen.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave."""
+        """Restore the state that `to_json` returned."""
         self._seen = {key: deque(seen, maxlen=_PAST + _RECENT) for key, seen in saved.items()}
 
 

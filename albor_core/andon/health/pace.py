@@ -1,4 +1,4 @@
-"""Whether a loss is exactly 0, and whether training became much slower than it was. Pure.
+"""Detects a loss of exactly 0, and training that became much slower than it was. Pure.
 
 Zero     ZEROS values of a loss in a row; at the end END_ZEROS, or all of ALL_ZERO and more: labels
          are all ignored, or something else took the loss away. A loss that falls to nothing is
@@ -16,24 +16,24 @@ _RECENT, _PAST, _LEAST_PAST = 16, 256, 64
 
 
 class ZeroWatch:
-    """A loss of one attempt: how many values it has, and how many zeros in a row."""
+    """Counts the values of a loss in one attempt, and its zeros in a row."""
 
     def __init__(self, count: int = 0, zeros: int = 0) -> None:
         self.count, self.zeros = count, zeros
 
     def take(self, loss: float) -> bool:
-        """Whether it has been 0 for long."""
+        """Add a value; return whether the loss has been 0 for long."""
         self.count += 1
         self.zeros = self.zeros + 1 if loss == 0 else 0
         return self.zeros >= ZEROS
 
     def is_at_end(self) -> bool:
-        """Whether it ended so, of a run that logs seldom, too."""
+        """Whether the run ended with a loss of 0, also one that logs seldom."""
         return self.zeros >= END_ZEROS or self.zeros == self.count >= ALL_ZERO
 
 
 class SpeedWatch:
-    """One rate of one attempt, larger is better."""
+    """One rate of one attempt; larger is better."""
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=_PAST + _RECENT)
@@ -41,7 +41,7 @@ class SpeedWatch:
         self.is_slow = False
 
     def take(self, rate: float) -> bool:
-        """Whether it collapsed."""
+        """Add a value; return whether the rate collapsed."""
         if rate > 0:
             self._seen.append(rate)
         values = list(self._seen)

@@ -1,4 +1,4 @@
-"""Whether a loss has stopped falling, with its noise taken into account. Pure.
+"""Detects a loss that has stopped falling, taking its noise into account. Pure.
 
 Window   The newer half of the logged points, as means of up to 48 batches of points.
 Slope    Theil-Sen: the median of the slopes of all pairs of batch means. Spikes and other outliers
@@ -30,7 +30,7 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class Trend:
-    """How much better a loss got over a window: shares of its start, positive is better."""
+    """The improvement of a loss over a window, as shares of its start; positive is better."""
 
     improvement: float
     low: float
@@ -44,7 +44,8 @@ class Trend:
 
     @property
     def words(self) -> str:
-        """ "fell by 0.1 % (95 % interval -0.1 to 0.2 %) over steps 8,000 to 12,000"."""
+        """A description: "fell by 0.1 % (95 % interval -0.1 to 0.2 %) over steps 8,000 to
+        12,000"."""
         span = f"over steps {self.first_step:,.0f} to {self.last_step:,.0f}"
         word, shares = "fell", (self.improvement, self.low, self.high)
         if self.improvement < 0:
@@ -54,12 +55,12 @@ class Trend:
 
 
 def _short(number: float) -> str:
-    """Two digits of a small number, all of a large one: never 1e+02."""
+    """A number with two digits if it is small, all if it is large: never 1e+02."""
     return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
-    """Over all of the points given, in order of steps; None of too few, or of a loss of 0."""
+    """The trend over all given points, in order of steps; None for too few, or a loss of 0."""
     points = [(t, y) for t, y in zip(steps, values, strict=True) if math.isfinite(y)]
     batches = _means(points, _BATCHES)
     if len(batches) < 8:
@@ -80,8 +81,8 @@ def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
 
 @dataclass(frozen=True)
 class _Line:
-    """Slopes (the median, and where the improvement is least and most) of a loss or of its
-    logarithm, and how far the batches lie away from the first.
+    """Slopes (the median, and the least and the largest improvement) of a loss or of its logarithm,
+    and the distance of the batches from the median line.
     """
 
     slopes: tuple[float, float, float]
@@ -90,8 +91,8 @@ class _Line:
     away: float
 
     def share(self, slope: float, first: float, last: float) -> float | None:
-        """By how much of its first value a line of this slope falls; None of one that begins at
-        0 or below.
+        """The share of its first value by which a line of this slope falls; None if it begins at 0
+        or below.
         """
         if self.is_log:
             return -math.expm1(min(slope * (last - first), 700.0))
@@ -128,7 +129,7 @@ def _means(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float
 
 
 def _memory(batches: Sequence[tuple[float, float]], slope: float) -> float:
-    """How much wider correlated noise makes an interval."""
+    """The factor by which correlated noise widens an interval."""
     rest = [y - slope * t for t, y in batches]
     middle = statistics.median(rest)
     rest = [y - middle for y in rest]
@@ -141,7 +142,7 @@ def _memory(batches: Sequence[tuple[float, float]], slope: float) -> float:
 
 
 class PlateauWatch:
-    """The trend of the newer half of a run, looked at each time that a 20th more has come."""
+    """The trend of the newer half of a run, updated each time the run has grown by a 20th."""
 
     def __init__(self) -> None:
         self._steps: list[float] = []
@@ -151,7 +152,7 @@ class PlateauWatch:
         self.newest: Trend | None = None
 
     def take(self, step: float, loss: float) -> Trend | None:
-        """A logged loss; the trend, where it was looked at again."""
+        """Add a logged loss; return the trend if it was updated, else None."""
         if self._steps and step <= self._steps[-1]:  # a rollback
             kept = sum(one < step for one in self._steps)
             del self._steps[kept:], self._values[kept:]
@@ -181,7 +182,7 @@ class PlateauWatch:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave."""
+        """Restore the state that `to_json` returned."""
         self._steps = [float(step) for step in saved["steps"]]
         self._values = [math.nan if v is None else float(v) for v in saved["values"]]
         self._next, self._stride = int(saved["next"]), int(saved["stride"])

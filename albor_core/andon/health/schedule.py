@@ -1,4 +1,4 @@
-"""Whether the learning rate that a run logs is the one that its config promises. Pure.
+"""Checks whether the logged learning rate is the one of the config. Pure.
 
 Worked out here from the config's words, and not by the trainer's own code, so that a mistake in one
 does not hide in the other:
@@ -29,7 +29,7 @@ ROW = 5
 
 @dataclass(frozen=True)
 class Promise:
-    """What a config says of the learning rate."""
+    """The learning rate schedule of a config."""
 
     lr: float
     min_lr: float
@@ -40,7 +40,8 @@ class Promise:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], num_steps: float | None) -> Self | None:
-        """Of a resolved config; None where it is not one of ours, or its length is unknown."""
+        """The schedule of a resolved config; None if the config is not one of Albor, or its length
+        is unknown."""
         optimizer, training = config.get("optimizer"), config.get("training")
         if not (isinstance(optimizer, Mapping) and isinstance(training, Mapping)) or not num_steps:
             return None
@@ -58,7 +59,7 @@ class Promise:
             return None
 
     def at(self, step: float) -> float | None:
-        """The rate of a step; None for a schedule that has another name."""
+        """The rate at a step; None for an unknown schedule."""
         if step < self.warmup_steps:
             return self.lr * step / self.warmup_steps
         fall = self.num_steps - self.warmup_steps
@@ -81,7 +82,7 @@ class Promise:
 
 
 class ScheduleWatch:
-    """Logged rates against a promise."""
+    """Compares logged rates with a schedule."""
 
     def __init__(self, promise: Promise | None) -> None:
         self.promise = promise
@@ -109,13 +110,13 @@ class ScheduleWatch:
         return self._off >= ROW
 
     def _fits_beside(self, step: float, lr: float, leeway: float) -> bool:
-        """Whether it lies between the rates of the steps before and after."""
+        """Whether the rate lies between those of the steps before and after."""
         assert self.promise is not None
         rates = [rate for t in (step - 1, step + 1) if (rate := self.promise.at(t)) is not None]
         return min(rates) - leeway <= lr <= max(rates) + leeway
 
     def _looks_like(self, step: float, lr: float) -> str:
-        """What the rate would fit, where that explains it."""
+        """A mistake that would explain the rate, or ""."""
         assert self.promise is not None
         peak = self.promise.lr
         if step > self.promise.warmup_steps and math.isclose(lr, peak, rel_tol=1e-3):

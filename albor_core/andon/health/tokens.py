@@ -1,4 +1,4 @@
-"""Tokens a parameter is trained on, in words. Pure.
+"""Describes the number of training tokens per parameter. Pure.
 
 Compute-optimal is about 20 (Hoffmann et al. 2022, arXiv:2203.15556, "Chinchilla"): a model with
 fewer is too large for its tokens, one with more costs less to use and more to train.
@@ -10,12 +10,12 @@ OPTIMAL, FEW, MANY = 20.0, 10.0, 40.0
 
 
 def tokens_per_parameter(tokens: float | None, parameters: float | None) -> float | None:
-    """None where either is unknown, or there is no parameter."""
+    """Training tokens per parameter; None if either is unknown, or there are no parameters."""
     return tokens / parameters if tokens is not None and parameters else None
 
 
 def words(ratio: float) -> str:
-    """ "4.2 a parameter: fewer than half of compute-optimal (20)"."""
+    """A description: "4.2 a parameter: fewer than half of compute-optimal (20)"."""
     said = f"{ratio:.3g} a parameter"
     if ratio < FEW:
         return f"{said}: fewer than half of compute-optimal ({OPTIMAL:g})"

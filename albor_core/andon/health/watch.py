@@ -1,7 +1,7 @@
-"""The health of one attempt as a fold: steps and samples in, alerts and words out. Pure.
+"""The health of one attempt as a fold: steps and samples in, alerts and descriptions out. Pure.
 
-The loop of `albor train` or the index process feeds it; nothing here acts: every alert's action is
-to tell. A trouble is said once when it begins and once, as cleared, when it is over.
+The loop of `albor train` or the index process feeds it. No alert of health acts: each only
+notifies. A trouble raises an alert once when it begins, and clears it once when it ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PAUSE, _LEAST_PAUSE_S = 3.0, 10.0
 
 
 class _Found(NamedTuple):
-    """A trouble that is there now."""
+    """A trouble that is present now."""
 
     severity: str
     kind: str
@@ -56,7 +56,7 @@ class _Found(NamedTuple):
 
 
 class HealthWatch:
-    """Belongs to one attempt of one run."""
+    """The health of one attempt of one run."""
 
     def __init__(self, facts: HealthFacts) -> None:
         self.facts = facts
@@ -78,7 +78,7 @@ class HealthWatch:
     # -- facts in ------------------------------------------------------------------------------
 
     def take_step(self, step: int, values: Mapping[str, float], wall: float) -> tuple[Alert, ...]:
-        """Values of a step by journal key, or of a log interval that ends there."""
+        """Judge the values of a step, or of a log interval that ends there, by journal key."""
         if not self.facts.is_enabled:
             return ()
         steps = max(0, step - self._step)
@@ -117,7 +117,7 @@ class HealthWatch:
         return tuple(said)
 
     def _judge_names(self, values: Mapping[str, float]) -> None:
-        """Which losses and speeds are watched, of names that were not logged before."""
+        """Choose which losses and speeds to watch among names that were not logged before."""
         new = [key for key in values if key not in self._names]
         for key in new[: MAX_NAMES - len(self._names)]:
             self._names.add(key)
@@ -129,7 +129,7 @@ class HealthWatch:
                 self._speeds[key] = SpeedWatch()
 
     def take_zeros(self, step: int, values: Mapping[str, float]) -> Iterator[Alert]:
-        """As `take_step`, of losses that are exactly 0 alone."""
+        """As `take_step`, but only for losses that are exactly 0."""
         self._step = step
         self._judge_names(values)
         for key, zero in self._zeros.items():
@@ -139,7 +139,7 @@ class HealthWatch:
             yield from self._settle(_zero_rule(key), _of_zero(key, zero) if is_long else None)
 
     def end(self) -> Iterator[Alert]:
-        """The attempt is over: losses that ended in zeros."""
+        """Judge the end of the attempt: losses that ended in zeros."""
         if not self.facts.is_enabled or self._has_rewards:
             return
         for key, zero in self._zeros.items():
@@ -148,12 +148,13 @@ class HealthWatch:
                 yield from self._settle(rule, _of_zero(key, zero))
 
     def _planned_step(self, step: int, values: Mapping[str, float]) -> float:
-        """Where the schedule is: steps of another batch than it counts are told by their tokens."""
+        """The position in the schedule: steps with another batch size than the schedule's are
+        converted by their tokens."""
         size, tokens = self.facts.tokens_per_planned_step, values.get(TOKENS_KEY)
         return step if size is None or tokens is None else tokens / size
 
     def take_clock(self, wall: float, machine: Sequence[MachineReading]) -> tuple[Alert, ...]:
-        """Samples since the last call, oldest first; those that were seen are left out."""
+        """Judge samples since the last call, oldest first; samples seen before are ignored."""
         if not self.facts.is_enabled:
             return ()
         for sample in machine:
@@ -162,11 +163,12 @@ class HealthWatch:
         return tuple(self._settle_all(("gpu",), found, "gpu"))
 
     def owns(self, gpus: Collection[int] | None) -> None:
-        """The GPUs of the run, where they are known only once it runs."""
+        """Set the GPUs of the run, if they become known only while it runs."""
         self._gpus.own = None if gpus is None else frozenset(gpus)
 
     def _is_at_work(self, wall: float) -> bool:
-        """Whether the next step was not overdue then: longer pauses evaluate, save or wait."""
+        """Whether the next step was not yet overdue: longer pauses are evaluations, saves or
+        waits."""
         if len(self._gaps) < 3:
             return False
         usual = statistics.median(self._gaps)
@@ -221,7 +223,7 @@ class HealthWatch:
     # -- alerts --------------------------------------------------------------------------------
 
     def _settle(self, rule: str, found: _Found | None) -> Iterable[Alert]:
-        """One trouble against what was said of it."""
+        """Raise or clear the alert of one trouble, compared with what was raised before."""
         if found is None and rule not in self._open:
             return ()
         there = {} if found is None else {rule: found}
@@ -230,7 +232,8 @@ class HealthWatch:
     def _settle_all(
         self, families: tuple[str, ...], found: Mapping[str, _Found], check: str
     ) -> Iterator[Alert]:
-        """All troubles whose rules begin so: new ones are said, those that are gone cleared."""
+        """The same for all troubles whose rules begin with `families`: new ones raise alerts, ended
+        ones clear them."""
         if check in self.facts.ignore:
             return
         for rule in [r for r in self._open if r.startswith(families) and r not in found]:
@@ -257,14 +260,14 @@ class HealthWatch:
 
     @property
     def open(self) -> tuple[Alert, ...]:
-        """Troubles that were said and are not over."""
+        """Alerts that were raised and not yet cleared."""
         return tuple(self._open.values())
 
     # -- words out -----------------------------------------------------------------------------
 
     def words(self) -> Mapping[str, str]:
-        """For the Run screen, by title: {"expected loss": "on track"}; what is unknown is left
-        out.
+        """Descriptions for the Run screen, by title: {"expected loss": "on track"}; unknown ones
+        are left out.
         """
         ratio = self.tokens_per_parameter
         found = {
@@ -280,7 +283,7 @@ class HealthWatch:
 
     @property
     def tokens_per_parameter(self) -> float | None:
-        """At the planned end; None where the end or the model is unknown."""
+        """Tokens per parameter at the planned end; None if the end or the model is unknown."""
         facts = self.facts
         if facts.num_steps is None or facts.tokens_per_step is None:
             return None
@@ -288,7 +291,7 @@ class HealthWatch:
         return tokens.tokens_per_parameter(planned, facts.parameters)
 
     def finish(self) -> dict[str, float] | None:
-        """Seconds left and the clock time of the end, each with its 90 % interval; None while
+        """Seconds left and the wall time of the end, each with its 90 % interval; None while
         unknown.
         """
         if self.facts.num_steps is None:
@@ -307,7 +310,8 @@ class HealthWatch:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Plain data for a state file or watch.json (schema: health in albor.watch/1)."""
+        """The health as plain data for a state file or watch.json (schema: health in
+        albor.watch/1)."""
         expected = self._expected.newest
         return {
             "words": dict(self.words()),
@@ -332,7 +336,8 @@ class HealthWatch:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave, in an earlier process; what is missing begins anew."""
+        """Restore the state that `to_json` returned in an earlier process; missing parts begin
+        anew."""
         self._step = int(saved.get("step") or 0)
         for name, part in (
             ("eta", self._eta),

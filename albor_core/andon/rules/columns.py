@@ -1,10 +1,11 @@
-"""A long history against one rule, column by column: what the engine says, but faster.
+"""Replays a long history against one rule, column by column: the same results as the engine, but
+faster.
 
-Where numpy is installed it finds the rows on which a condition may hold, by arithmetic that is
-exact or by bounds; rows that the bounds leave open are computed as the engine does. Runs of rows
-that all hold, or all do not, then go through the engine's own judgement until nothing more can come
-of them. The engine (`rules.engine`) is the oracle of a test. None is the answer where this way is
-not known to be the same, or would not be faster.
+If numpy is installed it finds the rows on which a condition may hold, by exact arithmetic or by
+bounds; rows that the bounds leave open are computed as the engine does. Stretches of rows that all
+hold, or all do not, then go through the engine's own judgement until more rows of the stretch
+change nothing. A test compares it with the engine (`rules.engine`). It returns None if this method
+is not known to give the same result, or would not be faster.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ MOST_OPEN = 50_000  # rows that are computed one by one
 def replay_columns(
     rule: Rule, steps: Sequence[int], values: Sequence[float], walls: Sequence[float]
 ) -> tuple[Alert, ...] | None:
-    """What a rule on one logged figure says of its history, with what ended; None where the engine
-    has to be asked. `steps` rise."""
+    """The alerts of a rule on one logged figure over its history, with their ends; None if the
+    engine has to be used. `steps` rise."""
     condition = rule.condition
     if condition.reads != "steps" or len(condition.figures) != 1 or not len(steps):
         return None
@@ -72,7 +73,8 @@ class _Columns:
         self._tables: dict[bool, list[Any]] = {}
 
     def judged(self, left: Expression, test: Any) -> tuple[Any, Any, Any] | None:
-        """Which rows are known, which of them are bad, and what gives (value, threshold) of one."""
+        """Which rows are known, which of them are bad, and a function for the (value, threshold) of
+        a row."""
         np = self.np
         sides = self.bounds(left)
         if sides is None:
@@ -149,8 +151,8 @@ class _Columns:
     # -- expressions
 
     def bounds(self, expression: Expression) -> tuple[Any, Any, Any] | None:
-        """The least and the most that each row can be (one array where that is exact), and whether
-        it is known at all."""
+        """The least and the largest possible value of each row (one array if exact), and whether it
+        is known at all."""
         np, size = self.np, len(self.at)
         if isinstance(expression, Constant):
             column = np.full(size, expression.value)
@@ -207,7 +209,7 @@ class _Columns:
         return np.fmin.reduce(corners), np.fmax.reduce(corners), known
 
     def exact(self, expression: Expression, row: int) -> float | None:
-        """What the engine has for an expression at a row."""
+        """The engine's value of an expression at a row."""
         if isinstance(expression, Constant):
             return expression.value
         if isinstance(expression, FigureTerm):
@@ -244,7 +246,8 @@ class _Columns:
         return self._emas[size]
 
     def _extreme(self, starts: Any, *, is_max: bool) -> Any:
-        """Of the rows from `starts` to each, by tables of the extremes of 1, 2, 4, ... rows."""
+        """The extreme of the rows from `starts` to each, by tables of the extremes of 1, 2, 4, ...
+        rows."""
         np = self.np
         better = np.maximum if is_max else np.minimum
         ends = np.arange(len(self.at))
@@ -261,7 +264,7 @@ class _Columns:
         return result
 
     def _mean(self, starts: Any, ends: Any) -> tuple[Any, Any]:
-        """Of the rows from `starts` to before `ends`, and what rounding may make of it."""
+        """The mean of the rows from `starts` to before `ends`, and its possible rounding error."""
         np = self.np
         sums = np.concatenate(([0], np.cumsum(self.values, dtype=np.longdouble)))
         weight = float(np.abs(self.values).sum()) + 1e-300
@@ -273,7 +276,7 @@ class _Columns:
     # -- judgement
 
     def fold(self, rule: Rule, known: Any, bad: Any, at_row: Any) -> tuple[Alert, ...]:
-        """The engine's judgement over runs of rows that are alike."""
+        """Apply the engine's judgement to stretches of equal rows."""
         np, engine, found = self.np, RuleEngine((rule,)), list[Alert]()
         rows = np.flatnonzero(known)
         if not len(rows):

@@ -1,8 +1,8 @@
-"""What a rule's condition says, as plain values: figures, windows over them, and a test.
+"""The parsed condition of a rule, as plain values: figures, windows over them, and a test.
 
-`str` of each is its canonical text, which reads back as itself and names the state that an engine
-keeps for it. Counts are steps in a function and after `over`, values after `for`, `rises` and
-`falls`; conditions on the machine have no steps, and say durations instead.
+`str` of each is its canonical text, which parses to the same value and names the state that an
+engine keeps for it. Counts are steps in a function and after `over`, values after `for`, `rises`
+and `falls`; conditions on the machine have no steps, and use durations instead.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class FigureTerm:
-    """One logged or measured figure; `name` is what the user calls it."""
+    """One logged or measured figure; `name` is the name that the user gave."""
 
     key: str
     name: str
@@ -69,7 +69,7 @@ class FigureTerm:
         return self.is_machine and self.key.startswith("gpu.")
 
     def of_gpu(self, gpu: str) -> str:
-        """The key of an any-GPU figure on one of them, such as gpu3."""
+        """The key of this figure on one GPU, such as gpu3."""
         return gpu + self.key.removeprefix("gpu") if gpu and self.is_any_gpu else self.key
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ FUNCTIONS: tuple[Function, ...] = ("median", "mean", "min", "max", "ema", "plate
 
 @dataclass(frozen=True)
 class Windowed:
-    """A function of the last `size` steps of a figure; of so many seconds on the machine."""
+    """A function of the last `size` steps of a figure; on the machine, of so many seconds."""
 
     function: Function
     of: FigureTerm
@@ -119,7 +119,7 @@ Expression = Constant | FigureTerm | Windowed | Arithmetic
 
 
 def parts(expression: Expression) -> Iterator[Expression]:
-    """An expression and all within it."""
+    """An expression and all expressions within it."""
     yield expression
     if isinstance(expression, Arithmetic):
         yield from parts(expression.left)
@@ -130,7 +130,7 @@ def parts(expression: Expression) -> Iterator[Expression]:
 
 @dataclass(frozen=True)
 class Hold:
-    """How long a test must hold: so many values in a row, or so many seconds."""
+    """How long a test must hold: a number of values in a row, or of seconds."""
 
     values: int = 0
     seconds: float = 0.0
@@ -148,7 +148,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Kind:
-    """`is nan`, `is inf`, `is finite`, and with `not`."""
+    """The test `is nan`, `is inf` or `is finite`, also with `not`."""
 
     word: Literal["nan", "inf", "finite"]
     is_negated: bool = False
@@ -163,7 +163,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Streak:
-    """`rises 3`: so many values in a row, each above the one before."""
+    """The test `rises 3`: that many values in a row, each above the one before."""
 
     is_rise: bool
     times: int
@@ -174,7 +174,7 @@ class Streak:
 
 @dataclass(frozen=True)
 class WindowChange:
-    """`rises 5% over 500`: by so much, or by such a share, within so many steps (or seconds)."""
+    """The test `rises 5% over 500`: by an amount or a share, within so many steps (or seconds)."""
 
     is_rise: bool
     by: float
@@ -191,7 +191,7 @@ Test = Comparison | Kind | Streak | WindowChange
 
 @dataclass(frozen=True)
 class Condition:
-    """`left test [for hold]`."""
+    """A condition: `left test [for hold]`."""
 
     left: Expression
     test: Test
@@ -208,12 +208,12 @@ class Condition:
 
     @cached_property
     def reads(self) -> Literal["steps", "machine"]:
-        """Logged values, or the clock and the machine."""
+        """The kind of figures it reads: logged values, or the clock and the machine."""
         return "machine" if self.figures[0].is_machine else "steps"
 
     @cached_property
     def figures(self) -> tuple[FigureTerm, ...]:
-        """Those it reads, each once, in its order."""
+        """The figures it reads, each once, in its order."""
         sides = [self.left, *((self.test.right,) if isinstance(self.test, Comparison) else ())]
         found = (part for side in sides for part in parts(side) if isinstance(part, FigureTerm))
         return tuple(dict.fromkeys(found))
@@ -225,17 +225,17 @@ class Condition:
 
     @property
     def metric(self) -> str:
-        """The key of the figure that it is about."""
+        """The key of the figure that the condition is about."""
         return self.figures[0].key
 
     @property
     def op(self) -> str:
-        """Of a comparison; "" where it is none."""
+        """The operator of a comparison; "" for other tests."""
         return self.test.op if isinstance(self.test, Comparison) else ""
 
     @cached_property
     def threshold(self) -> float:
-        """What it compares with, where that is one number; NaN where it depends."""
+        """The number it compares with; NaN if that is an expression."""
         if isinstance(self.test, Comparison):
             right = self.test.right
             return right.value if isinstance(right, Constant) else math.nan
@@ -245,7 +245,8 @@ class Condition:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each value alone is good or bad: a figure against a number, nothing held."""
+        """Whether each value alone is good or bad: a figure compared with a number, without
+        `for`."""
         return (
             isinstance(self.left, FigureTerm)
             and isinstance(self.test, Comparison)
@@ -255,11 +256,12 @@ class Condition:
 
     @cached_property
     def arms(self) -> bool:
-        """Whether it sleeps until its figure was on the good side: comparisons of logged values."""
+        """Whether the rule is inactive until its figure was on the good side: comparisons of logged
+        values."""
         return isinstance(self.test, Comparison) and self.reads == "steps"
 
     def is_bad(self, value: float) -> bool:
-        """Whether a value of a plain condition is on the alarm's side. Never for NaN."""
+        """Whether a value of a plain condition is on the alarm's side. False for NaN."""
         return bool(self.op) and not math.isnan(value) and OPS[self.op][0](value, self.threshold)
 
     @property
@@ -289,11 +291,11 @@ def _safe(text: str) -> str:
 
 
 def unit_of_machine(name: str) -> str | None:
-    """The unit of a machine figure, by its name; None where it is not one."""
+    """The unit of a machine figure, by its name; None if it is not one."""
     match = _GPU.fullmatch(name)
     return MACHINE_UNITS.get(f"gpu.{match[2]}" if match else name)
 
 
 def machine_names() -> tuple[str, ...]:
-    """Those that a person may write."""
+    """The names of machine figures that a user may write."""
     return tuple(name for name in MACHINE_UNITS if name not in (SILENCE, "gpu.memory_percent"))

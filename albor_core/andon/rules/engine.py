@@ -1,14 +1,14 @@
-"""Rules over the values of a run, as a fold without a clock: what fires, and what ends.
+"""Evaluates rules over the values of a run, as a fold without a clock: alerts that fire and end.
 
-The trap is the start of a run: a fresh model with 32,768 tokens begins at ln(32768) = 10.4, so a
-naive `loss > 10` stops every run at its first step, and one that wakes at the first 9.99 at the
-next 10.01: first steps are wild. A comparison of logged values therefore sleeps until it is
-*armed*: by a first value on its good side, by STEADY of them in a row in a run that begins on the
-other, or by the end of warm-up (step WARMUP_FREE_STEPS in a run that has none), whichever comes
-first. Everything else is awake at once. Armed, it fires once per crossing; the alert is cleared by
-a value on the good side (beyond `clear_at`, where a rule has one), and only then can it fire again,
-`cooldown_s` after the last time at the earliest. NaN is on neither side of a comparison; an
-infinite value compares as one.
+The start of a run is special: a new model with 32,768 tokens begins at ln(32768) = 10.4, so a naive
+`loss > 10` would stop every run at its first step, and a rule that becomes active at the first 9.99
+would stop it at the next 10.01, since first steps vary widely. A comparison of logged values is
+therefore inactive until it is *armed*: by a first value on its good side, by STEADY of them in a
+row in a run that begins on the other, or by the end of warm-up (step WARMUP_FREE_STEPS in a run
+that has none), whichever comes first. All other rules are active at once. An armed rule fires once
+per crossing; the alert is cleared by a value on the good side (beyond `clear_at`, if the rule has
+one), and only then can it fire again, `cooldown_s` after the last time at the earliest. NaN is on
+neither side of a comparison; an infinite value compares as one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STEADY = 10  # values: more than the luck of a batch
 
 @dataclass
 class _Watch:
-    """What one rule knows of one of its subjects: the run, or a GPU."""
+    """The state of one rule for one of its subjects: the run, or a GPU."""
 
     is_armed: bool
     steady: int = STEADY - 1
@@ -88,15 +88,15 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def rule_of(rules: Iterable[Rule], raised: str) -> Rule | None:
-    """The rule of alerts called `raised`; a rule on any GPU raises one for each, ID.gpu3."""
+    """The rule whose alerts have the name `raised`; a rule on any GPU has one for each, ID.gpu3."""
     name, dot, gpu = raised.rpartition(".")
     names = {raised, name} if dot and gpu.startswith("gpu") else {raised}
     return next((rule for rule in rules if rule.id in names), None)
 
 
 class RuleEngine:
-    """Rules and what they remember. Its state goes with checkpoints, so a resumed run neither
-    sleeps again nor repeats an alert."""
+    """Rules with their state. The state is stored in checkpoints, so that a resumed run neither
+    disarms a rule nor repeats an alert."""
 
     def __init__(self, rules: Sequence[Rule], *, attempt: int = 1) -> None:
         self.rules, self.attempt = tuple(rules), attempt
@@ -116,8 +116,8 @@ class RuleEngine:
             self._add_windows(rule.condition, "")
 
     def take_step(self, step: int, values: Mapping[str, float], wall: float) -> tuple[Alert, ...]:
-        """What the rules on logged values say to those of a step. Keys are journal keys, or short
-        names; a figure that is absent leaves its rules as they are."""
+        """Evaluate the rules on logged values for those of a step. Keys are journal keys, or short
+        names; rules whose figure is absent are unchanged."""
         known = {NAMES.get(key, key): value for key, value in values.items()}
         known |= {key: value for key, value in values.items() if key not in NAMES}
         numbers = _numbers(known)
@@ -130,7 +130,7 @@ class RuleEngine:
         return tuple(found)
 
     def take_clock(self, wall: float, figures: Mapping[str, float]) -> tuple[Alert, ...]:
-        """What the rules on clock and machine say to its figures of now (condition.MACHINE_UNITS;
+        """Evaluate the rules on clock and machine for the figures of now (condition.MACHINE_UNITS;
         those of GPUs as `gpu0.temperature`)."""
         numbers = _numbers(figures)
         names = frozenset(numbers)
@@ -143,7 +143,7 @@ class RuleEngine:
         return tuple(found)
 
     def _to_judge(self, names: frozenset[str]) -> tuple[tuple[Rule, str], ...]:
-        """The rules that figures of these names are news for, and of whom."""
+        """The rules that read one of these figures, each with its subject."""
         found = []
         for rule in self._by_clock:
             for subject in self._subjects(rule, names):
@@ -154,7 +154,7 @@ class RuleEngine:
         return tuple(found)
 
     def _subjects(self, rule: Rule, names: Iterable[str]) -> tuple[str, ...]:
-        """The GPUs that a rule on any of them is about; the run itself for any other rule."""
+        """The GPUs of a rule on any of them; the run itself for any other rule."""
         kinds = {f.key.removeprefix("gpu.") for f in rule.condition.figures if f.is_any_gpu}
         if not kinds:
             return ("",)
@@ -227,14 +227,14 @@ class RuleEngine:
     def judge_row(
         self, rule: Rule, is_bad: bool, value: float, threshold: float, step: int, wall: float
     ) -> list[Alert]:
-        """What a step means for a rule whose test was made elsewhere."""
+        """Apply a rule to a step for which its test was evaluated elsewhere."""
         watch, self.step = self._watch(rule, ""), step
         if rule.condition.arms and step >= rule.arm_step:
             watch.is_armed = True
         return self._turn(rule, watch, "", is_bad, value, threshold, wall)
 
     def is_settled(self, rule: Rule, *, is_bad: bool) -> bool:
-        """Whether more steps that are alike change nothing."""
+        """Whether further equal steps change nothing."""
         watch = self._watch(rule, "")
         return watch.is_armed and (watch.firing is not None) == is_bad
 
@@ -248,7 +248,7 @@ class RuleEngine:
         threshold: float,
         wall: float,
     ) -> list[Alert]:
-        """What a value means for the alert of a rule: it begins, it ends, or neither."""
+        """Apply a value to the alert of a rule: it begins, it ends, or neither."""
         if not watch.is_armed:
             watch.steady = 0 if is_bad else watch.steady + 1
             watch.is_armed = watch.steady >= STEADY
@@ -302,7 +302,7 @@ class RuleEngine:
     # -- checkpoints
 
     def to_json(self) -> dict[str, Any]:
-        """Everything it remembers, as plain data."""
+        """The whole state, as plain data."""
         return {
             "watches": [
                 {"rule": rule, "subject": subject, **watch.to_json()}
@@ -314,8 +314,8 @@ class RuleEngine:
         }
 
     def load(self, saved: Mapping[str, Any] | None) -> None:
-        """What `to_json` gave, here or in an earlier version; nothing for None. Raises
-        AttributeError, KeyError, TypeError or ValueError for anything else."""
+        """Restore the state that `to_json` returned, here or in an earlier version; None restores
+        nothing. Raises AttributeError, KeyError, TypeError or ValueError for anything else."""
         saved = saved or {}
         self._watches.clear()
         self._latest.clear()
@@ -342,8 +342,8 @@ class RuleEngine:
 
 
 def _old_watches(saved: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """The state of checkpoints from before 1.1: ids that are awake, whose alarm is on, and counts
-    of good values."""
+    """The state of checkpoints from before 1.1: ids that are armed, ids whose alarm is on, and
+    counts of good values."""
     armed, firing = set(saved.get("armed") or ()), set(saved.get("firing") or ())
     steady = dict(saved.get("steady") or {})
     for rule_id in sorted(armed | firing | set(steady), key=str):
@@ -363,7 +363,7 @@ def _is_clear(rule: Rule, value: float) -> bool:
 
 
 def calculate(expression: Arithmetic, left: float, right: float) -> float | None:
-    """`left op right`; None where that is not a number."""
+    """The value of `left op right`; None if that is not a number."""
     match expression.op:
         case "+":
             return left + right
@@ -375,7 +375,8 @@ def calculate(expression: Arithmetic, left: float, right: float) -> float | None
 
 
 def streak(watch: _Watch, value: float, test: Streak) -> bool:
-    """Whether so many values in a row, this the last, went the way of the test."""
+    """Whether the required number of values in a row, this one the last, moved in the direction of
+    the test."""
     before, watch.before = watch.before, value
     goes_on = before is not None and (value > before if test.is_rise else value < before)
     watch.streak = watch.streak + 1 if goes_on else 0
@@ -383,8 +384,8 @@ def streak(watch: _Watch, value: float, test: Streak) -> bool:
 
 
 def change(watch: _Watch, at: float, value: float, test: WindowChange) -> float | None:
-    """By how much a value went the way of the test since `over` ago; None where that is not known.
-    The value of then is the newest that is as old."""
+    """The amount by which a value moved in the direction of the test since `over` ago; None if
+    unknown. The earlier value is the newest that is old enough."""
     history = watch.history
     while history and history[-1][0] >= at:
         history.pop()

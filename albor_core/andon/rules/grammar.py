@@ -75,7 +75,8 @@ class _Token(NamedTuple):
 
 
 def parse_condition(text: str) -> Condition:
-    """`loss > 10` as a Condition. Raises ConfigError that names text, column and what is wrong."""
+    """Parse `loss > 10` to a Condition. Raises ConfigError that names text, column and the
+    error."""
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(f"alert condition {text!r} is empty", hint="for example: loss > 10")
     return _Parser(text).condition()
@@ -354,7 +355,7 @@ class _Parser:
         return real * SECONDS[token.unit], token.text + token.unit
 
     def _span(self, of: FigureTerm) -> tuple[float, str]:
-        """So many steps, or on the machine so many seconds."""
+        """Parse a number of steps, or, on the machine, of seconds."""
         if of.is_machine:
             return self._duration()
         token = self.now
@@ -365,7 +366,7 @@ class _Parser:
     def _same_unit(
         self, left: Expression, right: Expression, column: int
     ) -> tuple[Expression, Expression]:
-        """The number of a comparison in what the figure is in."""
+        """Convert the number of a comparison to the unit of the figure."""
         if not isinstance(right, Constant):
             return left, right
         figure = _figure_of(left)
@@ -385,14 +386,14 @@ class _Parser:
 
 
 def _figure_of(left: Expression) -> FigureTerm | None:
-    """Whose unit a comparison is in; None for shares and products."""
+    """The figure whose unit a comparison has; None for shares and products."""
     if isinstance(left, Windowed) and left.function != "plateau":
         return left.of
     return left if isinstance(left, FigureTerm) else None
 
 
 def _factor(kind: str, figure: FigureTerm) -> float:
-    """What a share or seconds are multiplied with to be in what the figure is in."""
+    """The factor that converts a share or seconds to the unit of the figure."""
     if figure.is_machine:
         return 100.0 if kind == "percent" else 1.0
     return 1e3 if kind == "seconds" and unit_of(figure.key) == "ms" else 1.0

@@ -1,4 +1,4 @@
-"""Rules over a finished history: what they would have said."""
+"""Replays rules over a finished history: the alerts that they would have raised."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ Row = tuple[int, Mapping[str, float]] | tuple[int, Mapping[str, float], float]
 
 
 def replay(rules: Sequence[Rule], history: Iterable[Row]) -> tuple[Alert, ...]:
-    """What fired and what ended over a history of (step, values) or (step, values, wall): a dry
-    run.
-    """
+    """The alerts and ends over a history of (step, values) or (step, values, wall): a dry run."""
     engine = RuleEngine(rules)
     found: list[Alert] = []
     for step, values, *wall in history:
@@ -25,6 +23,6 @@ def replay(rules: Sequence[Rule], history: Iterable[Row]) -> tuple[Alert, ...]:
 def replay_clock(
     rules: Sequence[Rule], history: Iterable[tuple[float, Mapping[str, float]]]
 ) -> tuple[Alert, ...]:
-    """What rules on clock and machine would have said of a history of (wall, figures)."""
+    """The alerts of rules on clock and machine over a history of (wall, figures)."""
     engine = RuleEngine(rules)
     return tuple(alert for wall, figures in history for alert in engine.take_clock(wall, figures))

@@ -1,4 +1,4 @@
-"""Rules, and where they come from: a run's config, and the user's ALBOR_HOME/rules.yaml.
+"""Reads rules from their sources: a run's config, and the user's ALBOR_HOME/rules.yaml.
 
     rules:                       # for every run of this user
       - gpu.temperature > 85 for 60s
@@ -6,9 +6,9 @@
     experiments:
       pretrain: [val_loss rises 3]
 
-Where a rule comes from decides what it may do: an action that runs something or changes the course
-of training is only for what the user of this machine wrote, so a run that was imported, pulled or
-copied cannot bring one.
+The source of a rule decides which actions it may have: one that runs a command or changes the
+course of training is allowed only in files that the user of this machine wrote, so an imported,
+pulled or copied run cannot bring one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FIELDS = ("condition", "action", "severity", "message", "cooldown_s", "clear_at
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition and what to do when it comes true, in a run with so much warm-up."""
+    """A condition and its action, for a run with this length of warm-up."""
 
     id: str
     condition: Condition
@@ -51,7 +51,7 @@ class Rule:
 
     @property
     def arm_step(self) -> int:
-        """Where it wakes at the latest."""
+        """The step at which it becomes active at the latest."""
         return self.warmup_steps if self.warmup_steps > 0 else WARMUP_FREE_STEPS
 
 
@@ -80,8 +80,8 @@ def read_rules(
     source: Source,
     taken: Sequence[Rule] = (),
 ) -> tuple[tuple[Rule, ...], list[Problem]]:
-    """The rules among (where, entry), and what is wrong with the others. An entry is a mapping, or
-    a condition alone."""
+    """The rules among (place, entry) pairs, and the problems of the others. An entry is a mapping,
+    or only a condition."""
     rules: list[Rule] = list(taken)
     problems: list[Problem] = []
     for where, entry in entries:
@@ -163,7 +163,7 @@ def _number_problems(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 
 def refusal(action: str, source: Source) -> str:
-    """Why rules of `source` may not use an action; "" where they may."""
+    """The reason why rules of `source` may not use an action; "" if they may."""
     if ACTIONS[action].is_trusted and source == "foreign":
         return f"{action!r} is not for a run that was not launched here"
     return ""
@@ -188,7 +188,8 @@ def _wrong_clear_at(rule: Rule) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class RulesFile:
-    """What a user wants for all runs; where their alerts go is read by andon.channels."""
+    """A user's rules for all runs and by experiment, and whether the terminal bell rings;
+    andon.channels reads the sinks of the same file."""
 
     rules: tuple[Rule, ...] = ()
     experiments: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
@@ -200,8 +201,9 @@ class RulesFile:
 
 
 def read_rules_file(home: Path, *, damaged: list[ConfigError] | None = None) -> RulesFile:
-    """ALBOR_HOME/rules.yaml. Raises ConfigError that names line and column; with `damaged`, which
-    gets what is wrong with single rules and fields, only where nothing can be read.
+    """Read ALBOR_HOME/rules.yaml. Raises ConfigError that names line and column. With `damaged`,
+    which collects problems of single rules and fields, it raises only if the whole file is
+    unreadable.
     """
     path = home / RULES_FILE
     try:
@@ -221,7 +223,8 @@ class _RulesReader:
         self.path, self._damaged = path, damaged
 
     def _tell(self, error: ConfigError) -> None:
-        """Go on without what is damaged, where that is wanted; else raise."""
+        """Collect an error and continue without the damaged entry, if the caller wants that; else
+        raise it."""
         if self._damaged is None:
             raise error
         self._damaged.append(error)
@@ -232,7 +235,7 @@ class _RulesReader:
         return ConfigError(f"{where}: {why}", hint=hint)
 
     def _root(self, data: bytes) -> Any:
-        """The tree of the file, None where it says nothing. Raises ConfigError."""
+        """The parsed tree of the file, None if it is empty. Raises ConfigError."""
         import yaml  # noqa: PLC0415  0.02 s, without such a file
 
         try:

@@ -1,9 +1,9 @@
-"""The last values of a figure, and what a function says of them.
+"""The last values of a figure, and functions over them.
 
-`at` of a value is its step, on the machine its time; a window of N holds those after `at - N`. A
-function is unknown until its window is full, so that the first values of a run, which are wild,
-trip nothing. Values that are not finite are left out. After a rollback the steps that were lost are
-forgotten.
+`at` of a value is its step, or on the machine its time; a window of N holds the values after `at -
+N`. A function is unknown until its window is full, so that the unsteady first values of a run
+trigger nothing. Non-finite values are left out. After a rollback the values of lost steps are
+dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MORE_IS_BETTER = frozenset(one.key for one in HEADLINES if one.better == "max")
 
 
 class Window:
-    """What one `Windowed` expression remembers."""
+    """The values of one `Windowed` expression."""
 
     def __init__(self, expression: Windowed) -> None:
         self.function: Function = expression.function
@@ -33,7 +33,7 @@ class Window:
         self._keep = 1.0 - 2.0 / (self.size + 1.0)  # of an ema, per step
 
     def push(self, at: float, value: float) -> None:
-        """A finite value of now."""
+        """Add a finite value."""
         self.forget(at)
         if self.first is None:
             self.first = at
@@ -47,7 +47,7 @@ class Window:
             self._drop(self.points.popleft()[1])
 
     def forget(self, at: float) -> None:
-        """What lies at `at` or after it: the run went back before that."""
+        """Drop values at `at` or later: the run returned to before that."""
         while self.points and self.points[-1][0] >= at:
             self._drop(self.points.pop()[1])
 
@@ -65,7 +65,7 @@ class Window:
         self._last = at
 
     def value(self, at: float) -> float | None:
-        """What the function says now; None while its window is not full."""
+        """The current value of the function; None while its window is not full."""
         if self.first is None or self.first > at - self.size + 1:
             return None
         if self.function == "ema":
@@ -93,7 +93,8 @@ class Window:
         }
 
     def load(self, saved: Any) -> None:
-        """What `to_json` gave. Raises TypeError, ValueError, KeyError for anything else."""
+        """Restore the state that `to_json` returned. Raises TypeError, ValueError, KeyError for
+        anything else."""
         points = [(float(at), float(value)) for at, value in saved["points"]]
         numbers = [saved[name] for name in ("first", "ema", "last")]
         first, ema, last = (None if one is None else float(one) for one in numbers)
@@ -103,7 +104,7 @@ class Window:
 
 
 def ordered(function: Function, values: list[float]) -> float:
-    """The least, the middle or the greatest of sorted values."""
+    """The minimum, median or maximum of sorted values."""
     if function == "min":
         return values[0]
     if function == "max":
@@ -113,8 +114,8 @@ def ordered(function: Function, values: list[float]) -> float:
 
 
 def improvement(older: list[float], newer: list[float], metric: str) -> float | None:
-    """By what share the mean of the newer half is better than that of the older one: lower, or
-    higher for a figure of which more is better."""
+    """The share by which the mean of the newer half is better than that of the older one: lower, or
+    higher for a figure for which more is better."""
     if not older or not newer:
         return None
     before, now = sum(older) / len(older), sum(newer) / len(newer)

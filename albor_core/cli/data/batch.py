@@ -15,7 +15,9 @@ from albor_core.run.values.quantity import counted
 
 @click.command()
 @click.argument("run")
-@click.option("--step", type=Count(least=1), help="Of this step.  [default: the newest]")
+@click.option(
+    "--step", type=Count(least=1), help="Show the batch of this step.  [default: the newest]"
+)
 @click.option("--rows", type=Count(least=1), help="Show at most N rows.  [default: 4; --json: all]")
 @json_option
 def batch(run: str, step: int | None, rows: int | None, as_json: bool) -> None:

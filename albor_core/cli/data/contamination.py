@@ -37,24 +37,33 @@ _SHOWN = 160  # characters of what is shared
     multiple=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Tasks as JSON lines, a corpus, or a text; repeatable.",
+    help="Compare with these tasks (JSON lines), corpus or text; repeatable.",
 )
 @click.option(
     "--words", default=10, show_default=True, type=Count(least=1, most=1000),
-    help="Consecutive words that must be the same.",
+    help="Report matches of N consecutive equal words.",
 )  # fmt: skip
 @click.option(
     "--min-share", default=0.0, show_default=True, type=FiniteRange(0, 1),
-    help="Leave pairs out of the account that share less of the task.",
+    help="Leave out pairs that share less than this part of the task.",
 )  # fmt: skip
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="What SHARDS were packed with.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write the JSON document here too.")
-@click.option("--fail-on-hit", is_flag=True, help="Exit with 7 where anything is found.")
-@click.option("--drop", is_flag=True, help="Write CORPUS without what is found to --out.")
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="With --drop, a folder or FILE.parquet."
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    help="Decode SHARDS with this tokenizer.json, the one they were packed with.",
 )
-@click.option("--force", is_flag=True, help="With --drop, replace an output that holds other data.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), help="Also write the JSON document to this file."
+)
+@click.option("--fail-on-hit", is_flag=True, help="Exit with 7 if any match is found.")
+@click.option("--drop", is_flag=True, help="Write CORPUS without the documents found to --out.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="With --drop, write to this folder or FILE.parquet.",
+)
+@click.option("--force", is_flag=True, help="With --drop, replace --out if it holds other data.")
 @click.option(
     "--plan", "only_plan", is_flag=True, is_eager=True, callback=relax,
     help="Show what would be read and written, and every problem. Changes nothing.",

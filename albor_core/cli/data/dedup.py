@@ -13,19 +13,22 @@ from albor_core.run.errors import UsageError
 
 @click.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
-@click.option("--near", is_flag=True, help="Leave out similar documents too.")
+@click.option("--near", is_flag=True, help="Also leave out similar documents.")
 @click.option(
     "--threshold",
     type=float,
-    help="With --near, the least share of common runs of five tokens (Jaccard).  [default: 0.8]",
+    help="With --near, call documents similar from this share of common 5-token runs "
+    "(Jaccard).  [default: 0.8]",
 )
-@click.option("--normalize", is_flag=True, help="Texts that differ in white space are equal.")
+@click.option(
+    "--normalize", is_flag=True, help="Treat texts that differ only in white space as equal."
+)
 @click.option(
     "--against",
     multiple=True,
     metavar="OTHER",
     type=click.Path(path_type=Path),
-    help="Leave out what this corpus holds, such as a validation set; repeatable.",
+    help="Leave out documents that this corpus holds, such as a validation set; repeatable.",
 )
 @step_options
 @planned_step(lambda told: told["against"])
@@ -39,7 +42,8 @@ def dedup(
 ) -> None:
     """Keep the first of equal documents of CORPUS, in its order, and leave out the others.
 
-    What goes has a document that stays and is as similar: candidates are compared exactly.
+    Every document that is left out has a kept one that is as similar: candidates are compared
+    exactly.
     """
     from albor_core.data.clean.dedup import dedup_step, run_dedup
 

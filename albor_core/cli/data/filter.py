@@ -24,33 +24,33 @@ _HANDLING = click.Choice(["drop", "mask", "keep"])
 @click.option("--min-tokens", type=Count(least=1), help="Drop documents with fewer tokens.")
 @click.option("--max-tokens", type=Count(least=1), help="Drop documents with more tokens.")
 @click.option(
-    "--tokenizer", type=click.Path(path_type=Path), help="The tokenizer.json that tokens are of."
+    "--tokenizer", type=click.Path(path_type=Path), help="Count tokens with this tokenizer.json."
 )
 @click.option(
     "--secrets",
     type=_HANDLING,
     default="keep",
     show_default=True,
-    help="Documents with keys, tokens or passwords: drop them, mask what is found, or do not look.",
+    help="Drop documents with keys, tokens or passwords, mask these, or do not search for them.",
 )
 @click.option(
     "--personal-data",
     type=_HANDLING,
     default="keep",
     show_default=True,
-    help="Documents with e-mail addresses, phone numbers, public IPv4 addresses, IBANs or cards.",
+    help="The same for e-mail addresses, phone numbers, public IPv4 addresses, IBANs, cards.",
 )
 @click.option(
     "--licence",
     "licences",
     multiple=True,
     metavar="SPDX",
-    help="Keep documents under this licence; repeatable. In an expression, what OR leaves counts.",
+    help="Keep documents under this licence; repeatable. Of `A OR B`, one allowed side is enough.",
 )
 @click.option(
     "--no-licence",
     type=click.Choice(["keep", "drop"]),
-    help="Documents without a licence.  [default: drop with --licence, else keep]",
+    help="Keep or drop documents without a licence.  [default: drop with --licence, else keep]",
 )
 @step_options
 @planned_step(lambda told: [told["tokenizer"]])
@@ -66,10 +66,10 @@ def filter_(
     **how: Any,
 ) -> None:
     """Keep the documents of CORPUS that may and can be trained on: by licence, without secrets and
-    personal data, of a length in tokens.
+    personal data, within a length in tokens.
 
-    What is masked keeps its place: <EMAIL>, <PHONE>, <IP_ADDRESS>, <IBAN>, <CARD>, <SECRET>,
-    <PRIVATE_KEY>.
+    A masked secret is replaced by its kind: <EMAIL>, <PHONE>, <IP_ADDRESS>, <IBAN>, <CARD>,
+    <SECRET>, <PRIVATE_KEY>.
     """
     from albor_core.data.clean.filter import DocumentFilter
     from albor_core.data.clean.licences import allowed_ids

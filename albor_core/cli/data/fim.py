@@ -13,15 +13,15 @@ from albor_core.cli.data.step_command import planned_step, run, step_options
 
 @click.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
-@click.option("--rate", default=0.5, show_default=True, help="Share of the documents to cut.")
+@click.option("--rate", default=0.5, show_default=True, help="Cut this share of the documents.")
 @click.option(
     "--format", "form", default="psm", type=click.Choice(["psm", "spm"]), show_default=True,
-    help="What is read first: the prefix or the suffix.",
+    help="Put the prefix first, or the suffix.",
 )  # fmt: skip
 @click.option("--seed", default=42, type=COUNT, show_default=True)
 @click.option(
     "--min-chars", default=32, type=COUNT, show_default=True,
-    help="Leave documents of fewer characters as they are.",
+    help="Leave documents of fewer characters unchanged.",
 )  # fmt: skip
 @click.option("--prefix", default="<|fim_prefix|>", show_default=True, metavar="TOKEN")
 @click.option("--middle", default="<|fim_middle|>", show_default=True, metavar="TOKEN")
@@ -39,9 +39,11 @@ def fim(
     suffix: str,
     **how: Any,
 ) -> None:
-    """Cut documents of CORPUS in three at random and put the middle last, between sentinels.
+    """Cut documents of CORPUS in three at random and put the middle last, between sentinel tokens
+    (fill in the middle).
 
-    A seed and a document's name decide. What holds a sentinel already is never changed.
+    The seed and a document's name decide whether and where it is cut. Documents that already
+    contain a sentinel are never changed.
     """
     from albor_core.data.mix.fim import FillInTheMiddle, Sentinels
 

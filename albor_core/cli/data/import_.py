@@ -35,11 +35,11 @@ _MOST_COLUMNS = 5
     multiple=True,
     default=(".py",),
     show_default=True,
-    help="Of a folder, read files with this suffix; repeatable.",
+    help="In folders, read files with this suffix; repeatable.",
 )
 @click.option(
     "--column",
-    help="Of rows, the column of text.  [default: text, content, code or body]",
+    help="Read the text of rows from this column.  [default: text, content, code or body]",
 )
 @click.option(
     "--max-bytes",
@@ -50,11 +50,11 @@ _MOST_COLUMNS = 5
 )
 @click.option(
     "--url", "urls", multiple=True, metavar="[SRC=]URL",
-    help="Record where SRC was fetched from; repeatable.",
+    help="Record this URL as the origin of SRC; repeatable.",
 )  # fmt: skip
 @click.option(
     "--revision", "revisions", multiple=True, metavar="[SRC=]WORD",
-    help="Record which revision of it SRC is; repeatable.",
+    help="Record this revision of SRC; repeatable.",
 )  # fmt: skip
 @click.option("--no-git", is_flag=True, help="Read repositories as plain folders.")
 @step_options

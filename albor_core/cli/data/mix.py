@@ -40,10 +40,10 @@ def _path_of(text: str) -> Path:
 @click.option("--tokens", type=Count(least=1), help="Mix about N tokens; needs --bytes-per-token.")
 @click.option(
     "--bytes-per-token", type=FiniteRange(min=0, min_open=True), metavar="X",
-    help="As `albor tokenizer check FILE --corpus CORPUS` tells it.",
+    help="Bytes per token, as `albor tokenizer check FILE --corpus CORPUS` prints it.",
 )  # fmt: skip
 @click.option("--seed", default=0, type=COUNT, show_default=True)
-@click.option("--shuffle", is_flag=True, help="Order the documents by hash, not by corpus.")
+@click.option("--shuffle", is_flag=True, help="Order the documents by hash instead of by corpus.")
 @step_options
 @plans(lambda told: map(_path_of, told["corpora"]), estimate=OwnPlan())
 def mix(
@@ -60,10 +60,11 @@ def mix(
     only_plan: bool,
     as_json: bool,
 ) -> None:
-    """Mix corpora, each by its WEIGHT (1 where none is given), into --out.
+    """Mix corpora, each by its WEIGHT (default 1), into --out.
 
-    A weight is a number of copies: 2 takes a corpus twice, 0.5 a drawn half of it. With -n, --bytes
-    or --tokens the weights are shares of that size, and corpora are repeated as often as it takes.
+    A weight is a number of copies: 2 includes a corpus twice, 0.5 a random half of it. With -n,
+    --bytes or --tokens the weights are shares of that size, and corpora are repeated as often as
+    needed.
     """
     from albor_core.data.mix.mix import mix as work
     from albor_core.data.mix.mix import parse_ingredient, plan_mix

@@ -28,12 +28,16 @@ _WHOLENESS = ("cut_documents", "long_documents", "rows_from_start")
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("--tokenizer", required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--out", required=True, type=click.Path(path_type=Path), help="Folder of shards."
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Write the shards to this folder.",
 )
 @click.option("--seq-len", required=True, type=COUNT)
 @click.option(
     "--val-fraction", type=float,
-    help="Hold so many of the documents out for val; 0 packs train only.  "
+    help="Hold this share of the documents out for val; 0 packs train only.  "
     "[default: 0.05; none of a folder of splits]",
 )  # fmt: skip
 @click.option("--seed", default=0, type=COUNT, show_default=True)
@@ -68,9 +72,10 @@ def pretokenize(
     only_plan: bool,
     as_json: bool,
 ) -> None:
-    """Pack CORPUS into sequences of --seq-len tokens, split into train and val by file. A folder of
-    corpora (train, val, test, as `albor data split` writes it) is packed split by split. What an
-    interrupted run has done is kept: run it again.
+    """Pack CORPUS into sequences of --seq-len tokens, split into train and val by file.
+
+    A folder of corpora (train, val, test, as `albor data split` writes it) is packed split by
+    split. The same command continues an interrupted one.
     """
     from albor_core.data.pack.datasets import register_dataset
     from albor_core.data.pack.pack_plan import plan_pretokenize

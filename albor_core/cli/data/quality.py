@@ -26,20 +26,20 @@ _BAR = 40  # characters
     type=click.Choice(_PROFILES),
     default=_PROFILES[0],
     show_default=True,
-    help="The thresholds to begin with.",
+    help="Start from the thresholds of this profile.",
 )
 @click.option(
     "--set",
     "changes",
     multiple=True,
     metavar="THRESHOLD=VALUE",
-    help="Change one threshold; none leaves its rule out. Repeatable.",
+    help="Change one threshold; `none` disables its rule. Repeatable.",
 )
 @click.option(
     "--threshold",
     type=float,
     metavar="SCORE",
-    help="Drop documents with a composite score below it: --set min_score=SCORE.",
+    help="Drop documents with a lower composite score; short for --set min_score=SCORE.",
 )
 @click.option("--profiles", "list_profiles", is_flag=True, help="List the profiles instead.")
 @partial(step_options, needs_out=False)
@@ -54,8 +54,9 @@ def quality(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Keep the documents of CORPUS that look worth training on, and tell why the others are not:
-    size, generated code, letters, entropy, line length, repeated lines, composite score.
+    """Keep the documents of CORPUS that pass rules of quality, and print why the others were
+    dropped: size, generated code, letters, entropy, line length, repeated lines, composite
+    score.
     """
     from albor_core.data.clean.profiles import thresholds_of
     from albor_core.data.clean.quality import Quality

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
-@click.option("--train", default=0.9, show_default=True, help="Share of train, from 0 to 1.")
-@click.option("--val", default=0.05, show_default=True, help="Share of val.")
-@click.option("--test", default=0.05, show_default=True, help="Share of test.")
+@click.option(
+    "--train", default=0.9, show_default=True, help="Put this share into train, from 0 to 1."
+)
+@click.option("--val", default=0.05, show_default=True, help="Put this share into val.")
+@click.option("--test", default=0.05, show_default=True, help="Put this share into test.")
 @click.option("--seed-train", default=42, type=COUNT, show_default=True)
 @click.option("--seed-val", default=123, type=COUNT, show_default=True)
 @click.option("--seed-test", default=456, type=COUNT, show_default=True)
 @click.option(
     "--by", default="repository", type=click.Choice(["repository", "file"]), show_default=True,
-    help="What falls into a part whole: all of a source, or each file for itself.",
+    help="Keep all files of a source in one part, or assign each file on its own.",
 )  # fmt: skip
 @step_options
 @plans(lambda told: [told["corpus"]], estimate=OwnPlan())
@@ -49,8 +51,9 @@ def split(
 ) -> None:
     """Split CORPUS into the folders train, val and test of --out, each a corpus of its own.
 
-    A name decides where a repository (or file) goes: test draws first, then val from the rest, then
-    train, each with its own seed. What outweighs the whole share of val or test stays in train.
+    The hash of its name decides where a repository (or file) goes: first test is drawn, then val
+    from the rest, then train, each with its own seed. A repository larger than the whole share of
+    val or test stays in train.
     """
     from albor_core.data.mix import split as work
     from albor_core.data.stage.workers import default_workers

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 workers_option: Callable[[F], F] = click.option(
     "--workers", type=Count(least=1, most=1024),
-    help="Processes that work.  [default: one for each core]",
+    help="Use N worker processes.  [default: one per core]",
 )  # fmt: skip
 
 
@@ -48,11 +48,11 @@ def step_options(command: F, *, needs_out: bool = True) -> F:
     for option in (
         json_option,
         plan_option,
-        click.option("--force", is_flag=True, help="Replace an output that holds other data."),
+        click.option("--force", is_flag=True, help="Replace --out if it holds other data."),
         workers_option,
         click.option(
             "-o", "--out", required=needs_out, type=click.Path(path_type=Path),
-            help="A folder, or FILE.parquet.",
+            help="Write to this folder or FILE.parquet.",
         ),
     ):  # fmt: skip
         command = option(command)

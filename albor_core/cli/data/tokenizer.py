@@ -33,12 +33,12 @@ _SHOWN = 12
     },
 )
 def tokenizer() -> None:
-    """Train a tokenizer (byte-level BPE, Unigram, WordPiece) and check any."""
+    """Train a tokenizer (byte-level BPE, Unigram, WordPiece), or check an existing one."""
 
 
 _kind_option = click.option(
     "--kind", type=click.Choice(("bpe", "wordpiece", "unigram")), default="bpe", show_default=True,
-    help="bpe and unigram work on bytes: any text survives; wordpiece drops white space.",
+    help="bpe and unigram work on bytes and lose no text; wordpiece drops white space.",
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ _lines_option = click.option(
     "--max-lines",
     type=Count(least=1),
     metavar="N",
-    help="Train on the first N lines alone.",
+    help="Train on the first N lines only.",
 )
 
 
@@ -68,9 +68,10 @@ def plan(
     kind: str,
     as_json: bool,
 ) -> None:
-    """Check each CORPUS, --vocab-size and --out, and tell what the text is made of and how long
-    training takes, from a part of it that is trained on. Changes nothing; exits 1 with every
-    problem.
+    """Check each CORPUS, --vocab-size and --out, and print what the text consists of and an
+    estimate of the training time, from a trial on a part of it.
+
+    Changes nothing. Exits with 1 and lists every problem, if there are any.
     """
     made, document = _planned(corpora, out, vocab_size, max_lines, kind)
     if as_json:
@@ -125,7 +126,7 @@ def _planned(
 @click.option("--vocab-size", required=True, type=COUNT)
 @_lines_option
 @_kind_option
-@click.option("--force", is_flag=True, help="Replace another tokenizer.")
+@click.option("--force", is_flag=True, help="Replace --out if it is another tokenizer.")
 @plan_option
 @json_option
 def apply(
@@ -138,8 +139,10 @@ def apply(
     only_plan: bool,
     as_json: bool,
 ) -> int:
-    """Train a tokenizer of --vocab-size tokens, specials first, on each CORPUS. Its vocabulary in
-    the kind's own format (vocab.json and merges.txt of a bpe) is written beside it.
+    """Train a tokenizer of --vocab-size tokens, special tokens first, on each CORPUS.
+
+    The vocabulary in the format of its kind (vocab.json and merges.txt of a bpe) is written beside
+    it.
     """
     from albor_core.data.pack.tokenizer import refuse_another, train_tokenizer
 
@@ -175,13 +178,16 @@ def apply(
 @tokenizer.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--corpus", type=click.Path(path_type=Path), help="Measure tokens per byte and word on it."
+    "--corpus",
+    type=click.Path(path_type=Path),
+    help="Measure tokens per byte and per word on this corpus.",
 )
 @json_option
 def check(file: Path, corpus: Path | None, as_json: bool) -> None:
-    """Check FILE, anybody's tokenizer.json: that it encodes and decodes anything without loss where
-    it works on bytes, its special tokens, the words of Python that are one token. Exits with 7
-    where it is not fit for use.
+    """Check FILE, any tokenizer.json: whether it encodes and decodes all text without loss (where
+    it works on bytes), its special tokens, and which words of Python are one token.
+
+    Exits with 7 if it is not fit for use.
     """
     from albor_core.data.pack.tokenizer_check import check_tokenizer
 

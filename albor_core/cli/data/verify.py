@@ -19,7 +19,7 @@ def verify(folder: Path, as_json: bool) -> None:
     """Check every shard in FOLDER (a split such as shards/train, or all splits of shards) against
     its manifest, and every byte of the caches that runs have made from it.
 
-    Exits with 7 where something is wrong; --json lists it as `problems`, with `ok` false.
+    Exits with 7 if something is wrong; --json lists it as `problems`, with `ok` false.
     """
     from albor_core.data.load.token_cache import verify_caches
     from albor_core.data.pack.shard_check import split_folders, verify_shards

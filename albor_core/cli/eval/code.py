@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("data", metavar="FILE|own|humaneval|mbpp")
-@click.option("--limit", type=Count(1), help="Take the first tasks alone.")
+@click.option("--limit", type=Count(1), help="Run only the first N tasks.")
 @click.option(
     "--wall",
     "wall_s",
     type=FiniteRange(0.1, 3600),
     default=10.0,
     show_default=True,
-    help="Seconds that a program has for all its tests.",
+    help="Give each program S seconds for all its tests.",
 )
 @click.option(
     "--allow-weak-sandbox",
     is_flag=True,
-    help="Run programs also where nothing keeps them from files or network.",
+    help="Run programs even if nothing can keep them from files or the network.",
 )
 @json_option
 def validate(
     data: str, limit: int | None, wall_s: float, allow_weak_sandbox: bool, as_json: bool
 ) -> int:
-    """Run the solution that each code task of FILE brings along against its tests, in the sandbox.
+    """Run the reference solution of each code task of FILE against its tests, in the sandbox.
 
-    No model is needed. Exits 0 if all pass, else 1: a task that its own solution does not pass
-    tells nothing of a model.
+    No model is needed. Exits with 0 if all pass, else 1: a task that its own solution fails cannot
+    measure a model.
     """
     from albor_core.eval.code.found import task_file
 

@@ -32,16 +32,16 @@ _LOSSES = ("val/loss", "train/loss")
 @click.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--task", "only", multiple=True, help="Compare this task alone; may be repeated.")
-@click.option("--seed", type=Count(0), default=0, help="Decides what is drawn (0).")
+@click.option("--task", "only", multiple=True, help="Compare only this task; repeatable.")
+@click.option("--seed", type=Count(0), default=0, help="Seed of the random draws (0).")
 @json_option
 def compare(a: str, b: str, only: tuple[str, ...], seed: int, as_json: bool) -> None:
-    """Is B better than A? A and B are evaluations: the folder of one, or a run, of whose
-    newest evaluated weights the newest result of each task is taken.
+    """Is B better than A? A and B are evaluations: a folder of results, or a run, whose newest
+    evaluated weights give the newest result of each task.
 
-    Each task that both have is tested item by item: McNemar's exact test where items pass or fail,
-    else random signs of the differences, with a bootstrap interval. p is adjusted (Holm) for as
-    many figures as are compared here.
+    Each task that both have is tested item by item: McNemar's exact test if items pass or fail,
+    else random signs of the differences, with a bootstrap interval. p is adjusted (Holm) for the
+    number of figures compared.
     """
     from albor_core.cli.eval.kept import find_kept
     from albor_core.eval.compare.paired import LEVEL
@@ -171,18 +171,21 @@ def _print_compared(document: Mapping[str, Any]) -> None:
 
 @click.command()
 @click.argument("run")
-@click.option("--with", "metric", metavar="METRIC", help="Hold scores against it (val/loss).")
-@click.option("--score", "only", multiple=True, help="This score alone; may be repeated.")
-@click.option("--seed", type=Count(0), default=0, help="Decides what is drawn (0).")
+@click.option(
+    "--with", "metric", metavar="METRIC", help="Compare scores with this metric (val/loss)."
+)
+@click.option("--score", "only", multiple=True, help="Compare only this score; repeatable.")
+@click.option("--seed", type=Count(0), default=0, help="Seed of the random draws (0).")
 @json_option
 def correlate(
     run: str, metric: str | None, only: tuple[str, ...], seed: int, as_json: bool
 ) -> None:
-    """Do the scores of RUN go with its loss over its checkpoints?
+    """Do the scores of RUN follow its loss over its checkpoints?
 
-    Rank correlation (Spearman) and linear one (Pearson) of each score with the metric's value at
-    the checkpoint's step, or the last before it, and how likely chance alone gives as much. At
-    least 3 checkpoints must have been evaluated; below 5 no p is under 0.05, whatever they say.
+    Prints the rank correlation (Spearman) and the linear one (Pearson) of each score with the
+    metric's value at the checkpoint's step, or the last value before it, and the probability of as
+    much by chance. At least 3 checkpoints must have been evaluated; with fewer than 5 no p can be
+    below 0.05.
     """
     from albor_core.eval.compare.paired import LEVEL
 

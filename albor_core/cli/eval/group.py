@@ -72,26 +72,28 @@ def _asked(command: F) -> F:
             "words",
             multiple=True,
             metavar="KIND:DATA",
-            help="Add a task; text:- takes the text on stdin.",
+            help="Add a task; text:- reads the text from stdin.",
         ),
         click.option(
             "--tasks",
             "file",
             type=click.Path(path_type=Path),
-            help="Take the tasks of a YAML file.",
+            help="Read tasks from this YAML file.",
         ),
         click.option(
             "--set",
             "overrides",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Set a field of every --task that has it: window=512, column=code.",
+            help="Set a field of every --task whose kind has it: window=512, column=code.",
         ),
-        click.option("--step", type=Count(0), help="Take the run's checkpoint of this step."),
-        click.option("--batch-size", type=Count(1), help="Read so many texts at once (8)."),
+        click.option("--step", type=Count(0), help="Evaluate the run's checkpoint of this step."),
+        click.option("--batch-size", type=Count(1), help="Evaluate N texts at once (8)."),
         click.option("--dtype", type=click.Choice(_DTYPES), help="Compute in this dtype (auto)."),
         click.option(
-            "--device", type=click.Choice(("auto", "cpu", "cuda")), help="Compute there (auto)."
+            "--device",
+            type=click.Choice(("auto", "cpu", "cuda")),
+            help="Compute on this device (auto).",
         ),
     )
     for option in reversed(options):
@@ -103,8 +105,9 @@ def _asked(command: F) -> F:
 @_asked
 @json_option
 def plan(model: str, step: int | None, as_json: bool, **asked: Any) -> None:
-    """Say what evaluating DIR, or a checkpoint of RUN (the newest), would take. Changes nothing;
-    exits with 1 where there are problems, all of which are told.
+    """Print what evaluating DIR, or a checkpoint of RUN (the newest), would read, write and need.
+
+    Changes nothing. Exits with 1 and lists every problem, if there are any.
     """
     from albor_core.eval.planned import plan as planned
     from albor_core.eval.planned import plan_document
@@ -134,9 +137,9 @@ def plan(model: str, step: int | None, as_json: bool, **asked: Any) -> None:
 @evaluation.command()
 @_asked
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Keep the result in this folder instead."
+    "-o", "--out", type=click.Path(path_type=Path), help="Write the result to this folder instead."
 )
-@click.option("--force", is_flag=True, help="Evaluate again, replacing what is kept.")
+@click.option("--force", is_flag=True, help="Evaluate again and replace the stored result.")
 @click.option(
     "--watch", "is_watching", is_flag=True, help="Evaluate each checkpoint of RUN until it ends."
 )
@@ -145,12 +148,12 @@ def plan(model: str, step: int | None, as_json: bool, **asked: Any) -> None:
     "wanted",
     multiple=True,
     metavar="SCORE<=NUMBER",
-    help="Exit with 1 unless a score reaches this: held-out/ppl<=30.",
+    help="Exit with 1 unless this condition on a score holds: held-out/ppl<=30.",
 )
 @click.option(
     "--validate-only",
     is_flag=True,
-    help="Run the solutions of a code task instead, as `albor eval validate`; loads no weights.",
+    help="Run a code task's own solutions instead, as `albor eval validate` does; load no weights.",
 )
 @plan_option
 @json_option
@@ -169,9 +172,9 @@ def apply(
     """Evaluate DIR, or a checkpoint of RUN (the newest).
 
     Scores of a run become its records, as eval/TASK/FIGURE at the checkpoint's step; items and
-    result are kept in RUN_DIR/eval. Of another folder they are kept in --out. What was
-    evaluated before is not evaluated again, and what was interrupted goes on. With --watch --json
-    each checkpoint's document is a line.
+    result are stored in RUN_DIR/eval. Those of another folder are stored in --out. Finished
+    evaluations are not repeated, interrupted ones continue. With --watch --json each checkpoint's
+    document is a line.
     """
     from albor_core.cli.eval.requirement import requirements, unmet
 
@@ -367,7 +370,7 @@ def _told(asked: Mapping[str, Any]) -> EvaluationRequest:
 def _stdin() -> str:
     import sys
 
-    from albor_core.cli.generate import read_text
+    from albor_core.cli.model.generate import read_text
 
     example = "echo 'def f():' | albor eval plan DIR --task text:-"
     if sys.stdin is not None and sys.stdin.isatty():
@@ -376,7 +379,7 @@ def _stdin() -> str:
 
 
 def _override(text: str) -> tuple[str, Any]:
-    from albor_core.config.strict_yaml import load_yaml
+    from albor_core.config.text.strict_yaml import load_yaml
 
     key, is_set, value = text.partition("=")
     if not is_set or not key:

@@ -46,17 +46,19 @@ def _source(reference: str) -> Path | str:
     "-o",
     type=click.Path(path_type=Path),
     required=True,
-    help="Write the sheet here, and its key beside it.",
+    help="Write the sheet to this file, and its key beside it.",
 )
-@click.option("--task", "task", help="Take this task's items; needed where both share several.")
-@click.option("--limit", type=Count(1), help="Take so many pairs, drawn by the seed.")
+@click.option(
+    "--task", "task", help="Use this task's items; needed if both evaluations share several tasks."
+)
+@click.option("--limit", type=Count(1), help="Use N pairs, drawn with the seed.")
 @click.option(
     "--repeats",
     type=Count(0),
     default=0,
-    help="Show so many pairs twice, sides changed, to see how steady a rater is.",
+    help="Show N pairs twice with sides swapped, to measure how consistent a rater is.",
 )
-@click.option("--seed", type=Count(0), default=0, help="Decides order and sides (0).")
+@click.option("--seed", type=Count(0), default=0, help="Seed of order and sides (0).")
 @json_option
 @plans(
     lambda told: [_source(told["a"]), _source(told["b"])],
@@ -72,11 +74,11 @@ def sheet(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Write a CSV of pairs to judge: what evaluations A and B wrote, side by side, in an order and
-    on sides that tell nothing.
+    """Write a CSV of pairs to judge: outputs of evaluations A and B side by side, in random order
+    and on random sides.
 
-    Raters fill in the column `better` with left, right or tie. Whose a side is stands in the key,
-    SHEET.key.json, which they are not given.
+    Raters fill in the column `better` with left, right or tie. Which side is A is recorded in the
+    key, SHEET.key.json, which raters do not get.
     """
     from random import Random
 
@@ -148,12 +150,12 @@ def key_of(sheet: Path) -> Path:
     "--key",
     "key_file",
     type=click.Path(path_type=Path),
-    help="The key of these sheets (SHEET.key.json beside the first).",
+    help="Read the key from this file (SHEET.key.json beside the first).",
 )
 @json_option
 def read_sheet(sheets: tuple[Path, ...], key_file: Path | None, as_json: bool) -> None:
-    """What raters said, one filled-in SHEET each: how often B won, with its interval, whether that
-    could be chance, and how far raters agree with each other and with themselves.
+    """Count the ratings of filled-in SHEETs, one per rater: how often B won, with its interval, the
+    probability of that by chance, and how far raters agree with each other and with themselves.
     """
     from albor_core.eval.compare.sheet import read_key, read_ratings
 

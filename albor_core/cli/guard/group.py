@@ -17,13 +17,9 @@ from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.train.detach import detach_option
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.guard_state import read_guard
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    create_run,
-    is_run_id,
-    new_run_id,
-)
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir, is_run_id, new_run_id
 from albor_core.run.values.quantity import duration
 from albor_core.store.query.resolve import find_run
 
@@ -52,7 +48,7 @@ _ORDERS = {
     },
 )
 def guard() -> None:
-    """Supervise any program; stop, pause, resume, checkpoint a run."""
+    """Supervise any program: the guard starts, restarts and stops it."""
 
 
 @guard.command(context_settings={"ignore_unknown_options": True})
@@ -66,7 +62,7 @@ def guard() -> None:
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A timing or limit of the guard, such as backoff_s=[1,2] or max_restarts=3.",
+    help="Set a timing or limit of the guard, such as backoff_s=[1,2] or max_restarts=3.",
 )
 @click.option(
     "--restarts",
@@ -185,7 +181,7 @@ def _recorded(
 @click.argument("run_ref", metavar="RUN")
 @json_option
 def status(run_ref: str, as_json: bool) -> int:
-    """Show who guards RUN, what the guard is doing, and how often it restarted the program."""
+    """Show which guard supervises RUN, what it is doing, and how often it restarted the program."""
     from albor_core.feed.runs.status import guard_standing, run_status
 
     found = find_run(run_ref)

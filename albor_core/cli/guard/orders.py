@@ -54,7 +54,7 @@ def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
     """End RUN. A training run finishes its step and saves a checkpoint first.
 
     The guard ends the program, and kills it if it has not ended after guard.grace_s. A program
-    without a guard gets the signal alone, if it is of this user, host and boot.
+    without a guard gets only the signal, if it belongs to this user, host and boot.
     """
     from albor_core.cli.common.run_ending import ended_at
     from albor_core.feed.offers import offer, subject_of_run
@@ -100,7 +100,7 @@ def _signal(found: RunDir, name: str, wait_s: float, as_json: bool) -> int:
 @_wait(30.0)
 @json_option
 def pause(run_ref: str, wait_s: float, as_json: bool) -> int:
-    """Hold RUN between two steps, through its guard; memory and position are kept."""
+    """Pause RUN between two steps, through its guard; memory and position are kept."""
     return _order(find_run(run_ref), "pause", wait_s, as_json)
 
 
@@ -111,14 +111,14 @@ def pause(run_ref: str, wait_s: float, as_json: bool) -> int:
     "bricks",
     multiple=True,
     metavar="NAME",
-    help="The brick whose budget paused the run, such as data, forward or clip+optimizer.",
+    help="Set the budget of this part of a step (brick), such as data, forward or clip+optimizer.",
 )
 @click.option(
     "--budget",
     "budgets",
     multiple=True,
     metavar="MS|learn|mute",
-    help="Set the brick's budget: ms, `learn` for what it takes now, `mute` for no limit.",
+    help="Set its budget: ms, `learn` for the time it takes now, `mute` for no limit.",
 )
 @_wait(30.0)
 @json_option
@@ -127,8 +127,9 @@ def resume(
 ) -> int:
     """Resume a paused RUN.
 
-    A run that a slow part of its step has paused (monitoring.bricks) would pause again for
-    the same excess: --brick with --budget says what that part may take. It holds over restarts.
+    A run that a slow part of its step has paused (monitoring.bricks) would pause again for the same
+    excess: name that part with --brick and give it a new limit with --budget. The limit also holds
+    after restarts.
     """
     from albor_core.andon.bricks.budgets import read_overrules
 
@@ -159,7 +160,8 @@ def checkpoint(run_ref: str, wait_s: float, as_json: bool) -> int:
 def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) -> int:
     """Run the command of RUN, an ended `guard run`, again: same run, same folder, a new attempt.
 
-    A guard that waits for its next attempt makes it now; a program whose guard is gone gets one.
+    A guard that waits for its next attempt starts it now; a program whose guard has ended gets a
+    new guard.
     """
     from albor_core.cli.common.follow import follow
     from albor_core.feed.offers import offer, subject_of_run

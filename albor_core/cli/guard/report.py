@@ -24,7 +24,8 @@ _LINES = 40
 )
 @json_option
 def report(run_ref: str, attempt: int | None, as_json: bool) -> None:
-    """The newest crash report of RUN: what, when, why, the evidence, the end of its log."""
+    """Show the newest crash report of RUN: what happened, when, why, the evidence, the end of its
+    log."""
     run = find_run(run_ref)
     wanted = "*" if attempt is None else f"*-a{attempt:04d}"
     path = max(run.crash_reports.glob(f"{wanted}.json"), default=None)

@@ -14,18 +14,10 @@ from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.lookup import talk_of_damaged_pointers
 from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
 from albor_core.run.errors import NotFoundError, StoreError
-from albor_core.run.registry import known_as, register
-from albor_core.run.rundir import (
-    RunDir,
-    absent_home,
-    check_home,
-    is_run_id,
-    own_home,
-    private_folder,
-    registered_runs,
-    runs_in,
-    stray_runs,
-)
+from albor_core.run.home.folders import absent_home, check_home, own_home, private_folder
+from albor_core.run.home.registry import known_as, register
+from albor_core.run.home.runs import registered_runs, runs_in, stray_runs
+from albor_core.run.rundir import RunDir, is_run_id
 from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
 
@@ -50,13 +42,13 @@ def db() -> None:
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @json_option
 def rebuild(folder: Path | None, as_json: bool) -> int:
-    """Rebuild the stores of the runs in DIR, a run directory or an output_dir; without DIR, all.
-    Runs in DIR that come from elsewhere are among this home's from then on, as ID@HOST where
+    """Rebuild the stores of the runs in DIR, a run directory or an output_dir; without DIR, of all
+    runs. Runs in DIR that come from elsewhere belong to this home from then on, as ID@HOST if
     another run has their id.
 
-    Of a home that was moved or copied each run is found in its runs/ and recorded there. Rows of a
+    In a home that was moved or copied each run is found in its runs/ and recorded there. Rows of a
     run whose folder is gone come from the old store or its newest backup, and so do points that a
-    journal lost. Exits 1 where something could not be brought over.
+    journal lost. Exits with 1 if something could not be brought over.
     """
     from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.rebuild import rebuild as make_again
@@ -94,14 +86,16 @@ def _known_here(runs: Iterable[RunDir]) -> Iterator[RunDir]:
 
 @db.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
-@click.option("--thorough", is_flag=True, help="Also compare every index with its table.")
+@click.option(
+    "--thorough", is_flag=True, help="Also compare every index of a store with its table."
+)
 @json_option
 def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
-    """Look for damage, and for lines of the runs' files that their stores lack: of the runs in DIR,
-    a run directory or an output_dir; without DIR, of all. Changes nothing.
+    """Look for damage, and for lines of the runs' files that their stores lack, in the runs in DIR,
+    a run directory or an output_dir; without DIR, in all. Changes nothing.
 
-    Exits 1 where something is wrong; `albor db rebuild` repairs what can be repaired. Where the
-    journal of an ended run lost its end, that is told each time, until the file is put back.
+    Exits with 1 if something is wrong; `albor db rebuild` repairs what can be repaired. If the
+    journal of an ended run lost its end, that is reported each time, until the file is put back.
     """
     from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.check import check as look

@@ -18,7 +18,9 @@ import click
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.run.errors import ConfigError, UsageError
 from albor_core.run.files.ownership import distrust
-from albor_core.run.rundir import RunDir, absent_home, albor_home, own_home, registered_runs
+from albor_core.run.home.folders import absent_home, albor_home, own_home
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
@@ -41,12 +43,16 @@ class Check:
 
 
 @click.command()
-@click.option("--disk", is_flag=True, help="Show what takes how much of ALBOR_HOME instead.")
+@click.option(
+    "--disk", is_flag=True, help="Show how much disk each part of ALBOR_HOME takes instead."
+)
 @json_option
 def doctor(disk: bool, as_json: bool) -> int:
-    """Check Python, packages, stores, disk, GPU, terminal and runs. Exits 1 if something is bad.
+    """Check Python, packages, stores, disk, GPU, terminal and runs. Exits with 1 if something is
+    bad.
 
-    ALBOR_HOME_MAX, such as 50GiB, is a size for ALBOR_HOME: told when nine tenths are taken.
+    ALBOR_HOME_MAX, such as 50GiB, limits ALBOR_HOME: a warning is printed from nine tenths of
+    it.
     """
     if disk:
         return _disk(as_json)
@@ -185,7 +191,7 @@ def _home() -> Iterator[Check]:
 
 
 def _pointers() -> Iterator[Check]:
-    from albor_core.run.registry import damaged_pointers
+    from albor_core.run.home.registry import damaged_pointers
 
     found = list(damaged_pointers())
     if found:

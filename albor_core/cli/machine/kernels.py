@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     },
 )
 def kernels() -> None:
-    """Which kernel runs each operation here, and why.
+    """Show which kernel runs each operation here, and why.
 
     ALBOR_KERNELS=reference or ALBOR_KERNELS=triton in the environment, of these commands and of a
-    run, skips the race for speed and takes that one wherever it passes parity.
+    run, skips the speed comparison and uses that backend wherever it passes parity.
     """
 
 
 @kernels.command()
 @json_option
 def check(as_json: bool) -> None:
-    """Check every candidate against fp64, time those that pass, say which one is taken."""
+    """Check every candidate against fp64, time those that pass, print which one is used."""
     check_forced_backend()
     import torch
 
@@ -81,7 +81,7 @@ DTYPES = ("fp32", "bf16", "fp16")
 @click.option(
     "--dtype",
     type=click.Choice(DTYPES),
-    help="Use this dtype of activations: bf16 on a GPU, else fp32.",
+    help="Use this dtype for activations.  [default: bf16 on a GPU, else fp32]",
 )
 @click.option("--rows", type=Count(1, 2**30), help="Tokens of a micro-batch.")
 @click.option("--hidden", type=Count(2, 2**20), help="Width of the residual stream.")
@@ -102,7 +102,7 @@ DTYPES = ("fp32", "bf16", "fp16")
     "--compile/--no-compile",
     "compiled",
     default=None,
-    help="Whether torch.compile is a candidate; it is on a GPU.",
+    help="Also time torch.compile, or not.  [default: on a GPU only]",
 )
 @json_option
 def bench(
@@ -119,8 +119,8 @@ def bench(
     and at small ones on a CPU.
 
     `--op gemm` times the matrix products of a training step instead: as the fused step runs them,
-    the fastest of all ways through the libraries (the ceiling), and their shares of that, of the
-    best rate of a large square product (sustained) and of the data sheet's peak.
+    the fastest way through the libraries (the ceiling), and their share of that, of the best rate
+    of a large square product (sustained) and of the data sheet's peak.
     """
     check_forced_backend()
     _check_together(ops, layers, shapes)

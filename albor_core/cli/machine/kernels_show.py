@@ -26,10 +26,10 @@ _Key = tuple[str, str, str]
 @click.argument("run", metavar="RUN")
 @json_option
 def show(run: str, as_json: bool) -> None:
-    """Show what runs each op of RUN and why, by the newest decision of any attempt, and how far its
-    whole model is from the plain one on the CPU in fp32.
+    """Show which kernel runs each op of RUN and why, by the newest decision of any attempt, and how
+    far its whole model is from the plain one on the CPU in fp32.
 
-    Exits 7 where RUN's journal is damaged, 3 where it is missing.
+    Exits with 7 if RUN's journal is damaged, 3 if it is missing.
     """
     run_id, folder = find(run)
     if folder is None:

@@ -55,13 +55,13 @@ class _Read:
 @click.command()
 @click.argument("what", metavar="RUN|CONFIG|TRACE")
 @click.option("--steps", type=Count(1, 100), metavar="N", show_default=f"{STEPS}",
-              help="Trace N steps, behind some to warm up.")  # fmt: skip
+              help="Trace N steps, after some steps of warm-up.")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="TRACE",
-              help="Keep the trace that is taken here, packed if it ends in .gz.")  # fmt: skip
+              help="Write the new trace to this file, gzipped if it ends in .gz.")  # fmt: skip
 @click.option("--trace", "name", metavar="NAME",
-              help="Of a run, read this one of its traces; the newest otherwise.")  # fmt: skip
+              help="Read this trace of the run.  [default: the newest]")  # fmt: skip
 @click.option("--fresh", is_flag=True,
-              help="Of a run, take a trace even where it kept some.")  # fmt: skip
+              help="Record a new trace even if the run has some.")  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
               help="Override one field of CONFIG.")  # fmt: skip
 @click.option("--kernels", "rows", type=Count(1, 100_000), default=15, show_default=True,
@@ -76,8 +76,8 @@ def profile(rows: int, as_json: bool, **asked: Any) -> None:
     """Show where the time of a step goes: phases, kernels, idle time by cause, synchronizations,
     copies, and the model's matrix products against what the device can do.
 
-    Of RUN the newest trace in RUN_DIR/traces is read; where it kept none, and of CONFIG, a few
-    steps are trained and traced in a temporary folder, of which nothing is left. TRACE is a Chrome
+    Of RUN the newest trace in RUN_DIR/traces is read. If it has none, and for CONFIG, a few steps
+    are trained and traced in a temporary folder, which is removed afterwards. TRACE is a Chrome
     trace of torch.profiler, of any program.
     """
     from albor_core.cli.machine.profile_text import render
@@ -157,7 +157,7 @@ def _is_trace(path: Path) -> bool:
 
 def _is_config(path: Path) -> bool:
     """A file, or the name of one that comes with Albor."""
-    from albor_core.config.config_file import packaged_config
+    from albor_core.config.text.config_file import packaged_config
 
     return path.is_file() or packaged_config(str(path)) is not None
 

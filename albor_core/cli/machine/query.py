@@ -36,15 +36,15 @@ _MOST = 1_000_000
 @click.argument("sql")
 @click.option(
     "-p", "--param", "given", multiple=True, metavar="NAME=VALUE",
-    help="Bind :NAME to a number, NULL, or else a text; repeatable.",
+    help="Bind :NAME to a number, NULL or a text; repeatable.",
 )  # fmt: skip
 @click.option(
     "--run", "reference", metavar="RUN", help="Query the run's own store, which has every point."
 )
 @click.option("--limit", metavar="N", default=10_000, type=Count(1, _MOST), show_default=True,
               help="Show at most N rows.")  # fmt: skip
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a line of names.")
-@click.option("--jsonl", "as_lines", is_flag=True, help="Print one JSON object a row.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header line.")
+@click.option("--jsonl", "as_lines", is_flag=True, help="Print one JSON object per row.")
 @db_option
 @json_option
 def query(

@@ -25,7 +25,7 @@ _SHOWN = 20
     },
 )
 def model() -> None:
-    """Look into models: folders of safetensors with a config.json, checkpoints of runs."""
+    """Inspect models: folders of safetensors with a config.json, and checkpoints of runs."""
 
 
 @model.command()
@@ -33,8 +33,8 @@ def model() -> None:
 @click.option("--hashes", is_flag=True, help="Read all bytes and hash each tensor (BLAKE3).")
 @json_option
 def show(folder: str, hashes: bool, as_json: bool) -> None:
-    """What the model in DIR, or the newest checkpoint of RUN, consists of. Only headers are read,
-    and nothing pickled is ever opened.
+    """Show what the model in DIR, or the newest checkpoint of RUN, consists of. Only headers are
+    read, and pickled files are never opened.
     """
     from albor_core.cli.model.folder import model_folder
     from albor_core.model.hf.folder import open_model
@@ -103,10 +103,10 @@ def _tokens(told: dict[str, Any]) -> str:
 @click.argument("folder", metavar="DIR|RUN")
 @json_option
 def verify(folder: str, as_json: bool) -> int:
-    """Read all of the model in DIR, or of the newest checkpoint of RUN, and ask nine questions.
+    """Read all of the model in DIR, or of the newest checkpoint of RUN, and answer nine questions.
 
-    Changes nothing. Exits 0 if all are answered with yes, else 1; 3 if there is no model, 7 if it
-    is pickled or an adapter.
+    Changes nothing. Exits with 0 if every answer is yes, else 1; 3 if there is no model, 7 if it is
+    pickled or an adapter.
     """
     from albor_core.cli.model.folder import model_folder
     from albor_core.model.hf.verify import to_json
@@ -130,8 +130,8 @@ def verify(folder: str, as_json: bool) -> int:
 @click.argument("b", metavar="B")
 @json_option
 def compare(a: str, b: str, as_json: bool) -> None:
-    """How the models in A and B differ, each a directory or a run: settings, tensors that only one
-    has, and how far each of the others has moved (relative L2, cosine).
+    """Show how the models in A and B differ, each a directory or a run: settings, tensors that only
+    one of them has, and how far each of the others has moved (relative L2, cosine).
     """
     from albor_core.cli.model.folder import model_folder
     from albor_core.model.hf.compare import compare as compared
@@ -167,13 +167,13 @@ def _number(value: float | None) -> str:
 
 @model.command()
 @click.argument("folder", metavar="DIR|RUN")
-@click.option("--tensor", help="Show one tensor: its figures and histogram.")
+@click.option("--tensor", help="Show one tensor: its figures and a histogram.")
 @json_option
 def weights(folder: str, tensor: str | None, as_json: bool) -> None:
-    """The numbers of the model in DIR, or of the newest checkpoint of RUN: the root mean square of
-    each tensor by layer, or one tensor's figures and histogram.
+    """Show statistics of the weights of the model in DIR, or of the newest checkpoint of RUN: the
+    root mean square of each tensor by layer, or one tensor's figures and histogram.
 
-    Of tensors above 262,144 numbers a sample is read, the same one each time.
+    Of tensors with more than 262,144 elements a sample is read, the same one each time.
     """
     from albor_core.cli.model.folder import load_newest
     from albor_core.cli.model.weights_text import by_layer, one_tensor

@@ -47,14 +47,14 @@ def tag(run_ref: str, tags: tuple[str, ...], remove: bool, as_json: bool) -> Non
 @click.argument("run_ref", metavar="RUN")
 @click.argument("text", required=False)
 @click.option(
-    "--replace", type=Count(1), metavar="N", help="Put TEXT in the place of note N of `runs show`."
+    "--replace", type=Count(1), metavar="N", help="Replace note N of `runs show` by TEXT."
 )
-@click.option("--remove", type=Count(1), metavar="N", help="Take note N of `runs show` back.")
+@click.option("--remove", type=Count(1), metavar="N", help="Remove note N of `runs show`.")
 @json_option
 def note(
     run_ref: str, text: str | None, replace: int | None, remove: int | None, as_json: bool
 ) -> None:
-    """Write TEXT as a note of RUN, or change one that is there."""
+    """Add TEXT as a note of RUN, or change an existing note."""
     from albor_core.store.index.annotations import check_text
 
     if (remove is None) == (text is None) or (remove is not None and replace is not None):
@@ -86,8 +86,8 @@ def note(
 @click.option("--off", is_flag=True, help="Unpin.")
 @json_option
 def pin(run_ref: str, metrics: tuple[str, ...], off: bool, as_json: bool) -> None:
-    """Pin RUN as the baseline that others are compared with. With METRICs pin those instead: they
-    stand for the run in lists and on its first screen.
+    """Pin RUN as the baseline that other runs are compared with. With METRICs, pin those metrics
+    instead: they stand for the run in lists and on its first screen.
     """
     found = find_run(run_ref)
     kind = "unpin" if off else "pin"
@@ -113,8 +113,8 @@ def pin(run_ref: str, metrics: tuple[str, ...], off: bool, as_json: bool) -> Non
 @click.argument("name", type=RUN_NAME)
 @json_option
 def rename(run_ref: str, name: str, as_json: bool) -> None:
-    """Give RUN another name. Its id and its folder stay; every command takes the name too, as long
-    as no other run has it.
+    """Give RUN another name. Its id and its folder stay; every command accepts the name too, as
+    long as no other run has it.
     """
     from albor_core.store.query.resolve import called
 

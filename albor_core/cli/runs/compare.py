@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="[A] B [C...]")
-@click.option("--metric", help="Metric to compare.  [default: the one that stands for all of them]")
+@click.option("--metric", help="Metric to compare.  [default: the main metric of all of them]")
 @goal_option
 @db_option
 @json_option
@@ -30,10 +30,11 @@ def diff(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Show what differs between runs, how long each needed, and a verdict that knows noise.
+    """Show what differs between runs, how long each needed, and a verdict that allows for seed
+    noise.
 
-    Each is compared with the first; of more than 26 the first 26 are taken. One alone is
-    compared with the baseline: the newest run that is pinned (albor runs pin).
+    Each is compared with the first; of more than 26 runs only the first 26 are compared. A single
+    run is compared with the baseline: the newest pinned run (albor runs pin).
     """
     from albor_core.cli.runs.diff_text import render_diff
     from albor_core.feed.runs.listed_status import status_of

@@ -12,8 +12,8 @@ from albor_core.cli.common.output import emit, json_option, print_line
 @json_option
 def digest(run: str, as_json: bool) -> None:
     """Print step and hash of RUN's newest checkpoint: weights, optimizer, random generators, data
-    position and whatever else decides how the run continues; not clocks, paths or names. Runs with
-    equal digests continue alike.
+    position and whatever else decides how the run continues, but not clocks, paths or names. Runs
+    with equal digests continue alike.
     """
     from albor_core.run.errors import NotFoundError
     from albor_core.store.query.resolve import find_run

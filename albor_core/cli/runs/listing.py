@@ -69,12 +69,16 @@ def _say_global(context: click.Context, parameter: click.Parameter, is_asked: bo
 )  # fmt: skip
 @click.option(
     "--sort", default="created", show_default=True,
-    help="A column, metric or param; newest, best, or without a known direction largest first.",
+    help="Sort by a column, metric or param: newest, best, or (direction unknown) largest first.",
 )  # fmt: skip
 @goal_option
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
-@click.option("--columns", help="Comma-separated: id,status,loss,lr,val/loss:min.")
-@click.option("--group", "grouped", is_flag=True, help="Group runs of one config: mean and band.")
+@click.option(
+    "--columns", help="Show these columns, comma-separated: id,status,loss,lr,val/loss:min."
+)
+@click.option(
+    "--group", "grouped", is_flag=True, help="Group runs of one config and show mean and spread."
+)
 @click.option("--experiment", help="Show only runs of this experiment.")
 @click.option("--name", help="Show only runs whose name or id contains this.")
 @click.option("--global", is_flag=True, hidden=True, expose_value=False, callback=_say_global)

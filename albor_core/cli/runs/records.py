@@ -32,8 +32,8 @@ _POLL_S = 0.3
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @json_option
 def tail(run_ref: str, count: int, follow: bool, as_json: bool) -> None:
-    """The newest records of RUN's journal: values, events, samples, media. With --follow --json one
-    document per line.
+    """Show the newest records of RUN's journal: values, events, samples, media. With --follow
+    --json one document per line.
     """
     from albor_core.feed.archive.records import RecordTail
     from albor_core.run.journal import parse_line

@@ -12,25 +12,26 @@ from albor_core.cli.common.count import Count
 from albor_core.cli.common.lookup import talk_of_damaged_pointers
 from albor_core.cli.common.output import clean, emit, json_option, print_line, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
-from albor_core.run.rundir import RunDir, folder_of, registered_runs
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir, folder_of
 from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
     from albor_core.store.upkeep.remove import Removed
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="RUN...")
 @click.option(
-    "--keep-history", is_flag=True, help="Keep the runs' rows and curves in the global store."
+    "--keep-history", is_flag=True, help="Keep rows and curves of the runs in the global store."
 )
 @yes_option
 @json_option
 def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool) -> None:
-    """Remove runs for good: folder, checkpoints, journal and rows. Active runs are refused."""
+    """Remove runs for good: folder, checkpoints, journal and rows. Refuses active runs."""
     from dataclasses import asdict
 
     chosen = {found.id if isinstance(found, RunDir) else found: found for found in map(
@@ -92,13 +93,15 @@ def _remove(found: RunDir | str, keep_history: bool) -> Removed:
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
-    "--media", is_flag=True, help="Instead: files of pictures and tables that no run tells of."
+    "--media",
+    is_flag=True,
+    help="Remove files of pictures and tables that no run's records name instead.",
 )
 @click.option(
     "--keep",
     type=Count(0),
     metavar="N",
-    help="With --media: also those of all but the newest N of each key; their records stay.",
+    help="With --media, also remove files of all but the newest N of each key; their records stay.",
 )
 @yes_option
 @json_option
@@ -111,10 +114,10 @@ def gc(
     as_json: bool,
 ) -> None:
     """Remove what killed processes left behind: half-written checkpoints and files, half-removed
-    runs, old damaged stores. Of the runs in DIR, or of all.
+    runs, old damaged stores, of the runs in DIR or of all.
 
-    With --media media instead, of runs that have ended: files that no record tells of and, where
-    you say how many to --keep, older ones. Versions of artefacts always stay.
+    With --media, remove media of ended runs instead: files that no record names and, with --keep,
+    older ones. Versions of artefacts always stay.
     """
     from albor_core.cli.machine.db import _runs_of
     from albor_core.store.upkeep.media_garbage import media_garbage

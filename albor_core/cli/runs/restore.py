@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run_ref", metavar="RUN")
-@click.option("--all", "everything", is_flag=True, help="Undo every rewind of RUN, not the last.")
-@click.option("--list", "only_list", is_flag=True, help="Show what was taken back; change nothing.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Undo every rewind of RUN, not only the last."
+)
+@click.option("--list", "only_list", is_flag=True, help="Show what was rewound; change nothing.")
 @json_option
 def restore(run_ref: str, everything: bool, only_list: bool, as_json: bool) -> None:
-    """Undo the last rewind of RUN: the points that it took back count again.
+    """Undo the last rewind of RUN: the points that it hid count again.
 
-    Where a step was logged again since, the newer value stays. It is kept with the run: the journal
-    is only added to, and a rebuild of the stores gives the same.
+    If a step was logged again since, the newer value stays. The undo is recorded with the run: the
+    journal is only appended to, and a rebuild of the stores gives the same.
     """
     from albor_core.store.index.annotations import annotate
     from albor_core.store.index.catch_up import drain_index

@@ -27,9 +27,9 @@ _CODES = {"met": 0, "andon": STOPPED_BY_ANDON, "timeout": TryAgainError.exit_cod
     default="ended",
     show_default=True,
     metavar="CONDITION",
-    help="Wait for this; parted by | for one of several.",
+    help="Wait for this condition; | between several means any of them.",
 )
-@click.option("--any", "any_one", is_flag=True, help="Wait for one of the runs, not for all.")
+@click.option("--any", "any_one", is_flag=True, help="Wait for one of the runs instead of all.")
 @click.option("--timeout", "timeout_s", type=TIME_SPAN, metavar="TIME", help="Give up after TIME.")
 @json_option
 def wait(
@@ -45,9 +45,9 @@ def wait(
       'val/loss<2.1'            a condition as in an alert rule, on what it logs
       'no step for 5m'          it has logged nothing for so long
 
-    What was met once stays met: the same command again gives the same answer. Exits with 0 if it
-    was met, 1 if a run ended and cannot meet it any more, 4 if a rule stopped that run, 75 if the
-    time is up.
+    A condition that was met once stays met: the same command again gives the same answer. Exits
+    with 0 if it was met, 1 if a run ended and can no longer meet it, 4 if a rule stopped that run,
+    75 if the time is up.
     """
     from albor_core.feed.waiting.until import parse_until
     from albor_core.feed.waiting.waiter import RunWait, wait_for

@@ -17,7 +17,7 @@ from albor_core.run.errors import Problem
 from albor_core.run.values.flatten import bare
 
 if TYPE_CHECKING:
-    from albor_core.config.sections import Section
+    from albor_core.config.sections.section import Section
 
 _OTHERS = ("__init__", "entry", "own", "registry")  # files that are no recipes
 DEFAULT = "causal_lm"

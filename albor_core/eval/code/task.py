@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from albor_core.config.sections import Count, CountOrZero, Portion, ScaleOrZero, Seconds
+from albor_core.config.sections.numbers import Count, CountOrZero, Portion, ScaleOrZero, Seconds
 from albor_core.eval.code.found import task_file
 from albor_core.eval.code.pass_at_k import pass_at_k
 from albor_core.eval.code.sandbox.box import SEE, ProgramJob, run_program

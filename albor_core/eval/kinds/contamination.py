@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from albor_core.config.sections import Count
+from albor_core.config.sections.numbers import Count
 from albor_core.data.clean.ngrams import (
     MOST_RUNS,
     ItemRuns,

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from albor_core.config.sections import Count, CountOrZero
+from albor_core.config.sections.numbers import Count, CountOrZero
 from albor_core.data.load.fim import SentinelIds
 from albor_core.eval.kinds.documents import TextDocument, is_json_lines, json_lines, open_documents
 from albor_core.eval.result import TaskResult, mean_score

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from albor_core.config.sections import Count
+from albor_core.config.sections.numbers import Count
 from albor_core.eval.kinds.documents import TextDocument, TextDocuments, open_documents
 from albor_core.eval.kinds.windows import windows
 from albor_core.eval.result import Score, TaskResult

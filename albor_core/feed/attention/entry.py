@@ -57,16 +57,25 @@ def at_risk(view: RunView, gpus: int | None, at: float, verb: str = "at risk") -
     if saved is not None:
         hours = max(0.0, until - saved) / HOUR_S
         behind = f"since the checkpoint at step {view.checkpoint.last_step or 0:,}"
-        text = f"{amount(hours, gpus)} {verb} {behind}"
-    elif view.elapsed_s is not None and view.elapsed_s >= LITTLE_S:
-        hours = view.elapsed_s / HOUR_S
-        text = f"up to {amount(hours, gpus)} {verb}: no checkpoint is known"
-    else:
-        return {}
-    return {"cost_gpu_hours": hours * (gpus or 1), "cost": text}
+        return cost_of(hours, gpus, f"{{}} {verb} {behind}")
+    if view.elapsed_s is not None and view.elapsed_s >= LITTLE_S:
+        words = f"up to {{}} {verb}: no checkpoint is known"
+        return cost_of(view.elapsed_s / HOUR_S, gpus, words)
+    return {}
 
 
-def amount(hours: float, gpus: int | None) -> str:
+def cost_of(hours: float, gpus: int | None, words: str) -> dict[str, Any]:
+    """The fields of what an entry costs: `hours` of each of `gpus` GPUs (None: not known), whose
+    amount stands in `words` in the place of {}.
+    """
+    return {
+        "cost_gpu_hours": hours * (gpus or 1),
+        "is_of_gpus": gpus is not None,
+        "cost": words.format(_amount(hours, gpus)),
+    }
+
+
+def _amount(hours: float, gpus: int | None) -> str:
     """ "1.6 GPU-h", or where the GPUs are not known "12m of work"."""
     if gpus is None:
         return f"{duration(hours * HOUR_S)} of work"

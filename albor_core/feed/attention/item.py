@@ -184,6 +184,7 @@ class AttentionItem:
     since_wall: float | None = None
     summary: str = ""
     cost_gpu_hours: float | None = None
+    is_of_gpus: bool = True  # whether these are of GPUs, and not hours of a run that names none
     cost: str = ""
     cause: str = ""
     key: str = ""  # of the cockpit, on the run; "" where none helps
@@ -199,11 +200,6 @@ class AttentionItem:
     def is_of_run(self) -> bool:
         """Whether marks of it are kept with the run; those of a machine are kept in the home."""
         return bool(self.run_id) and self.id.startswith(f"{self.run_id}/")
-
-    @property
-    def is_of_gpus(self) -> bool:
-        """Whether `cost_gpu_hours` are of GPUs; else they are hours of a run that names none."""
-        return "GPU-h" in self.cost
 
     @property
     def ack(self) -> str:
@@ -222,8 +218,10 @@ class AttentionItem:
         return not self.is_open, worst, -(self.since_wall or 0.0), self.id
 
     def to_json(self) -> dict[str, Any]:
-        """Every field as strict JSON data."""
-        return {**plain(self), "is_open": self.is_open}
+        """Every field as strict JSON data, but for `is_of_gpus`, which `cost` says in words."""
+        found = {**plain(self), "is_open": self.is_open}
+        del found["is_of_gpus"]
+        return found
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.feed.runs.listed_metric import with_trend
 from albor_core.feed.runs.newest import metrics_of_state
 from albor_core.feed.view import RunView
-from albor_core.run.light_dataclass import dataclass
 from albor_core.run.errors import AlborError
 from albor_core.run.headlines import LOSSES
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import Document
 from albor_core.run.values.main_metrics import Logged, MainMetric

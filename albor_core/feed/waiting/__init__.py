@@ -1,1 +1,1 @@
-"""Waiting for what a run will say, without asking again and again."""
+"""Block until a run meets a condition, without polling."""

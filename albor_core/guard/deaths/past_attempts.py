@@ -85,6 +85,14 @@ def last_attempt(run: RunDir) -> LastAttempt | None:
     return LastAttempt(newest, started[newest], is_open=newest not in ended)
 
 
+def start_record(run: RunDir, attempt: int) -> dict[str, Any] | None:
+    """The ledger's line of an attempt's start, where it says when."""
+    for record in reversed(ledger_tail(run)):
+        if record.get("t") == "attempt.start" and record.get("attempt") == attempt:
+            return record if isinstance(record.get("mono_ns"), int) else None
+    return None
+
+
 def job_in(record: Mapping[str, Any] | None) -> SchedulerJob | None:
     """The scheduler's job in a line of the ledger, or in child.json."""
     found = None if record is None else record.get("job")

@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op
-from albor_core.kernels.ops.rms_norm import rms_norm_reference
-from albor_core.kernels.ops.rope import rope_reference, tables
+from albor_core.kernels.ops.attention.rope import rope_reference, tables
+from albor_core.kernels.ops.norms.rms_norm import rms_norm_reference
 from albor_core.kernels.toolchain import KernelLaunch, jit, next_power_of_2, steps, tl
 
 TILE, WARPS, STAGES = 64, 4, 3  # keys that are read at one time

@@ -3,12 +3,12 @@
 Documents lie one after the other, so what a query sees is one stretch of keys, from the first of
 its document to itself, and what sees a key one stretch of queries. A program walks the tiles of
 that stretch alone: a tile that no query of its own sees is neither read nor multiplied. Inside of
-them one comparison tells documents apart. As in kernels/ops/attention.py no program adds to what
+them one comparison tells documents apart. As in ops/attention/attention.py no program adds to what
 another wrote, and the gradients are turned back where they are written.
 
-Shapes  qkv, cos, sin as in kernels/ops/attention.py; first, last (B, T) int32: the first token that
-        a token sees, and the one behind the last that sees it (`stretches`). Positions go on in
-        a row: a rotation tells distances alone. The result is (B T, H E).
+Shapes  qkv, cos, sin as in ops/attention/attention.py; first, last (B, T) int32: the first token
+        that a token sees, and the one behind the last that sees it (`stretches`). Positions go on
+        in a row: a rotation tells distances alone. The result is (B T, H E).
 Memory  keeps qkv, WHICH THE FORWARD WRITES OVER, the result, and one fp32 per token and head.
 Limits  bf16 and fp16, E of 64 or 128, T a multiple of 64, Hopper or later (tensor descriptors).
 Speed   H200, bf16, 8 + 2 heads of 128, T 4096, 65,536 tokens, RoPE's gradient with it: 1,774 us at
@@ -29,8 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op
-from albor_core.kernels.ops import attention, rope_qkv
-from albor_core.kernels.ops.attention import (
+from albor_core.kernels.ops.attention import attention, rope_qkv
+from albor_core.kernels.ops.attention.attention import (
     BAND,
     QUERIES,
     TILE,
@@ -43,7 +43,7 @@ from albor_core.kernels.ops.attention import (
     misfit,
     width_of,
 )
-from albor_core.kernels.ops.rope import tables
+from albor_core.kernels.ops.attention.rope import tables
 from albor_core.kernels.toolchain import (
     IS_INTERPRETED,
     KernelLaunch,

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.model.generate.cache import Cache
-from albor_core.model.llama import Attention, DecoderLayer, Llama, kinds_of, seen_from
+from albor_core.model.llama import Attention, DecoderLayer, Llama
+from albor_core.model.visible_keys import kinds_of, seen_from
 
 CHUNK = 4096
 """Tokens of a prompt that go through the decoder at one time."""

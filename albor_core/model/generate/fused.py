@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from albor_core.kernels import dispatch
 from albor_core.kernels.decode import attention as decode_attention
-from albor_core.kernels.ops.add_rms_norm import add_norm_forward
-from albor_core.kernels.ops.rms_norm import norm_forward
-from albor_core.kernels.ops.swiglu import swiglu_forward
+from albor_core.kernels.ops.mlp.swiglu import swiglu_forward
+from albor_core.kernels.ops.norms.add_rms_norm import add_norm_forward
+from albor_core.kernels.ops.norms.rms_norm import norm_forward
 from albor_core.model.generate.cache import Cache
 from albor_core.model.llama import DecoderLayer, Llama
 

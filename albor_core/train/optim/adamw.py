@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from albor_core.config.sections import OptimizerConfig
-from albor_core.kernels.ops.adamw import adamw, square_sum
+from albor_core.config.sections.optimizer import OptimizerConfig
+from albor_core.kernels.ops.optim.adamw import adamw, square_sum
 from albor_core.model.flat import FlatParameters, Segment
 from albor_core.model.groups import group_of, trained
 from albor_core.train.optim.clipping import Clip

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from albor_core.config.sections import TrainingConfig
+from albor_core.config.sections.training import TrainingConfig
 
 STD_FLOOR = 0.05  # of the mean: norms that hardly vary would otherwise never be allowed to rise
 NOISE_DECAY = 0.99

@@ -3,7 +3,7 @@
 An update is the (Nesterov) momentum M = U S V^T replaced by about U V^T, found by five quintic
 Newton-Schulz steps, which are matrix products and nothing else. Matrices of one shape go through
 them as one batch: in bf16 on a GPU, where the steps cost, in fp32 on a CPU, where bits repeat. Over
-flat buffers everything elementwise is two kernels (kernels/ops/muon.py).
+flat buffers everything elementwise is two kernels (kernels/ops/optim/muon.py).
 
 U V^T has a root-mean-square of 1 / sqrt(max(rows, columns)); times 0.2 sqrt(max(rows, columns)) it
 moves weights as far as AdamW does, whose updates have about 0.2. So one learning rate, one schedule
@@ -29,8 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from albor_core.config.sections import OptimizerConfig
-from albor_core.kernels.ops import muon as kernels
+from albor_core.config.sections.optimizer import OptimizerConfig
+from albor_core.kernels.ops.optim import muon as kernels
 from albor_core.model.flat import FlatParameters
 from albor_core.model.groups import group_of, trained
 from albor_core.train.optim import adamw as adamw_room

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
+from albor_core.recipes.trainable import Trainable
+from albor_core.run.errors import AlborError
 from albor_core.train.optim import adamw, muon
-from albor_core.train.optim.adamw import FlatAdamW, Group, Optimizer
+from albor_core.train.optim.adamw import FlatAdamW, Group, Optimizer, kind_of
+from albor_core.train.ranks.sharding import local
 
 
 @dataclass(frozen=True)
@@ -54,3 +57,39 @@ def wrong_groups(
             if not math.isclose(found, value, rel_tol=1e-6):
                 wrong.append(f"{name} of {group.kind} is {found:g}, not {value:g}")
     return wrong
+
+
+def check_optimizer(
+    optimizer: Optimizer | FlatAdamW,
+    trainable: Trainable,
+    wanted: OptimizerConfig,
+    event: Callable[..., None],
+    *,
+    is_new: bool,
+) -> None:
+    """That hyper-parameters arrived as the config has them, and that new state is zero.
+
+    Raises AlborError. `event` is told what arrived.
+    """
+    groups = optimizer.groups()
+    wrong = wrong_groups(groups, wanted, _absent_kinds(trainable, wanted))
+    state = optimizer.tensors() if is_new else {}
+    wrong += [f"{name} does not begin at zero" for name, t in state.items() if local(t).any()]
+    told = [  # as many digits as fp32 holds: the rates lie on the device
+        {"kind": group.kind, **{name: float(f"{x:.7g}") for name, x in group.values.items()}}
+        for group in groups
+    ]
+    event("optimizer.ready", optimizer=wanted.name, groups=told)
+    if wrong:
+        raise AlborError(
+            f"the optimizer is not the one of the config: {'; '.join(wrong[:5])}",
+            hint="this is a mistake of Albor, please report it",
+        )
+
+
+def _absent_kinds(trainable: Trainable, wanted: OptimizerConfig) -> frozenset[str]:
+    """Kinds of groups that a model without such parameters has not."""
+    moved = {"hidden"} if wanted.name == "muon" else set()
+    groups = {*trainable.groups().values()} - moved
+    there = {kind_of(group, wanted.own_lr) for group in groups}
+    return frozenset({"vectors", "matrices"} - there)

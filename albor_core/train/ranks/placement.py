@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from albor_core.config.sections import TrainingConfig
+from albor_core.config.sections.training import TrainingConfig
 from albor_core.run.errors import ConfigError
 from albor_core.run.program.launched_rank import LaunchedRank, handed_rank
 from albor_core.run.values.quantity import counted

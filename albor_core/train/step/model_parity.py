@@ -19,7 +19,6 @@ from torch import Tensor
 from albor_core.kernels import dispatch
 from albor_core.kernels.toolchain import IS_INTERPRETED
 from albor_core.train.build import Parts
-from albor_core.train.step.choose import PlainStep
 from albor_core.train.step.cpu_reference import (
     REFUSALS,
     ModelParity,
@@ -28,6 +27,7 @@ from albor_core.train.step.cpu_reference import (
     not_compared,
 )
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.optimizer_step import Stepper
 from albor_core.train.step.reference_process import ReferenceProcess
 
 PARITY_AFTER = 10  # steps of an attempt, behind which it is compared again
@@ -169,9 +169,7 @@ class ParityChecks:
             self._compares, self._again_at = False, None
 
 
-def pose(
-    parts: Parts, step: PlainStep | GraphedStep, look: Look | None = None
-) -> ParityCase | ModelParity:
+def pose(parts: Parts, step: Stepper, look: Look | None = None) -> ParityCase | ModelParity:
     """What `step` trains with, on a few rows of the run's data; or why it is not compared. `look`
     in its place, for a backend under test. Waits for the device.
     """
@@ -197,7 +195,7 @@ def pose(
         return not_compared(error)
 
 
-def _obstacle(parts: Parts, step: PlainStep | GraphedStep, *, is_injected: bool) -> str:
+def _obstacle(parts: Parts, step: Stepper, *, is_injected: bool) -> str:
     model = parts.decoder
     if model is None:
         return "only Albor's decoder has a plain version to compare with"
@@ -217,7 +215,7 @@ def _takes_kernels() -> bool:
     return dispatch.FORCED == "triton" and IS_INTERPRETED
 
 
-def _looker(parts: Parts, step: PlainStep | GraphedStep) -> Look:
+def _looker(parts: Parts, step: Stepper) -> Look:
     if isinstance(step, GraphedStep):
         fused = step.model
         return lambda ids: (fused.logits(ids), fused.score(ids, ids))

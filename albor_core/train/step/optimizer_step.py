@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
 from albor_core.andon.bricks.names import Brick
+from albor_core.recipes.batch import Batch
 from albor_core.train.build import BatchWeight, Parts
 from albor_core.train.optim.gradients import Updated
 from albor_core.train.process.faults import Faults
-from albor_core.train.step.choose import PlainStep, half_batch_norm
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.plain import PlainStep
 
 Stepper = PlainStep | GraphedStep
 
@@ -36,7 +39,7 @@ def take_step(
     parts.optimizer.set_lr(parts.lr(sequences))
     number = parts.clock.batch_number(start)
     factors = [faults.factor(point, number) for point in ("loss", "grad")]
-    small = _half_batch_norm(parts, stepper, brick, step, start)
+    small = _norm_for_noise_scale(parts, stepper, brick, step, start)
     total = torch.zeros((), device=parts.placement.device)
     named = torch.zeros(len(parts.recipe.columns), device=parts.placement.device)
     for micro in range(accumulation):
@@ -63,7 +66,7 @@ def take_step(
     return total, updated, named.unbind()
 
 
-def _half_batch_norm(
+def _norm_for_noise_scale(
     parts: Parts, stepper: Stepper, brick: Brick, step: int, start: int
 ) -> Tensor | None:
     """Gradient norm of half the batch, where that is the only way to the noise scale."""
@@ -75,3 +78,20 @@ def _half_batch_norm(
     scored = [2 * parts.source.count(parts.rows(start, 0, rank)[:rows]) for rank in world]
     weight = BatchWeight(scored[parts.ranks.rank], sum(scored) / len(scored))
     return half_batch_norm(stepper, parts.batch(start, 0, brick), brick, weight)
+
+
+def half_batch_norm(
+    step: Stepper,
+    batch: Batch,
+    brick: Brick = nullcontext,
+    weight: BatchWeight | None = None,
+) -> Tensor:
+    """Gradient norm of the first half of a micro-batch, B even; nothing else changes.
+
+    The half goes in twice: shapes stay, so nothing is compiled or captured anew. `weight`: of both.
+    """
+    step.forward(batch.first(len(batch) // 2).repeated(2), weight=weight, brick=brick)
+    step.backward(0, brick)
+    norm = step.norm()
+    step.drop()
+    return norm

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from albor_core.config.sections import StabilityConfig
+from albor_core.config.sections.training import StabilityConfig
 from albor_core.train.step.interval_totals import Readings
 
 FLOW_STEPS = 2

@@ -1,1 +1,1 @@
-"""The Data room: which data sets are known here, and what is in them."""
+"""The Data screen: which data sets are known here, and what is in them."""

@@ -4,8 +4,6 @@ Those that would only be refused now stand apart; what a read-only cockpit refus
 
 from __future__ import annotations
 
-from typing import cast
-
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
@@ -14,8 +12,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from albor_tui.look import glyphs
-from albor_tui.screens.polling_screen import PollingScreen
-from albor_tui.widgets.key_bar import Permits, key_name
+from albor_tui.model.cockpit import cockpit_of
+from albor_tui.widgets.key_bar import KnowsKeys, key_name
 
 
 class Pages(VerticalScroll):
@@ -59,14 +57,14 @@ def keys_of(screen: Screen[object]) -> Content:
     keys: dict[str, tuple[bool, list[str], str]] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
         is_hidden = binding.system or not tooltip or binding.action == "quit"
-        if is_hidden or not cast("Permits", screen.app).permits(binding.action):
+        if is_hidden or not cockpit_of(screen.app).permits(binding.action):
             continue
         _, names, _ = keys.setdefault(binding.action, (node is screen, [], tooltip))
         names.append(key_name(screen.app, binding))
     now: list[Content] = []
     later: list[Content] = []
     for action, (_, names, words) in sorted(keys.items(), key=lambda entry: not entry[1][0]):
-        is_worth_it = not isinstance(screen, PollingScreen) or screen.shows_key(action)
+        is_worth_it = not isinstance(screen, KnowsKeys) or screen.shows_key(action)
         key_tone, tone = ("bold $accent", "$ink") if is_worth_it else ("$ink-muted",) * 2
         line = Content.assemble((f"{' '.join(names):>12}", key_tone), "   ", (words, tone))
         (now if is_worth_it else later).append(line)

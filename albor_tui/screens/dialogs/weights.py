@@ -25,8 +25,8 @@ from albor_core.run.values.quantity import figure, percent
 from albor_tui.look import glyphs, quantity
 from albor_tui.model.command import Cancelled
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.chart.heat_map import HeatData, HeatMap
-from albor_tui.widgets.chart.histogram import Histogram, HistogramData
+from albor_tui.widgets.distribution.heat_map import HeatData, HeatMap
+from albor_tui.widgets.distribution.histogram import Histogram, HistogramData
 
 Tensor = Mapping[str, Any]
 Read = Callable[[str, threading.Event], Mapping[str, Any]]

@@ -20,7 +20,7 @@ from albor_core.run.values.lenient import text
 from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
 from albor_tui.model.desk import reference
-from albor_tui.screens.curves import single_chart
+from albor_tui.screens.charts.curves import single_chart
 from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
 from albor_tui.widgets.base import styled
@@ -33,7 +33,7 @@ from albor_tui.widgets.run.panels import yet
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
-    from albor_tui.screens.run_actions import RunActionsScreen
+    from albor_tui.screens.base.run_actions import RunActionsScreen
 
 POINTS = 400
 

@@ -42,7 +42,7 @@ from albor_tui.widgets.run.card_list import (
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
-    from albor_tui.screens.run import RunScreen
+    from albor_tui.screens.base.run_actions import RunActionsScreen
 
 MOST_CELLS = 80  # of a width that nobody draws
 _ON_LINES = frozenset(("open", "note", "tag", "copy", "edit_note", "remove_note", "side"))
@@ -101,8 +101,8 @@ class CardPage(Page):
         return listing.current
 
     @property
-    def _screen(self) -> RunScreen:
-        return cast("RunScreen", self.screen)
+    def _screen(self) -> RunActionsScreen:
+        return cast("RunActionsScreen", self.screen)
 
     # -- what is shown -------------------------------------------------------------------------
 
@@ -208,13 +208,11 @@ class CardPage(Page):
             self.action_copy()
 
     def _open_relative(self, one: Relative) -> None:
-        from albor_tui.screens.run import RunScreen  # it imports the pages
-
         if not one.path:
             self._tell(f"no store here knows {clean(one.id)}", "$warning")
             return
         view = RunView(id=one.id, name=one.name, path=one.path, status=one.status, step=one.step)
-        self.app.push_screen(RunScreen(view, "card"))
+        self.app.push_screen(self._screen.cockpit.run_screen(view, "card"))
 
     def action_copy(self) -> None:
         entry = self._current

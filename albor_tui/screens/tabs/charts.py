@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from albor_core.feed.view import RunView
 from albor_core.store.rows.series import Series
 from albor_tui.screens.tabs.page import PacedPage
-from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive

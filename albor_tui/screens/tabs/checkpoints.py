@@ -25,7 +25,7 @@ from albor_tui.widgets.run.panels import yet
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
-    from albor_tui.screens.run_actions import RunActionsScreen
+    from albor_tui.screens.base.run_actions import RunActionsScreen
 
 _MEANS = {
     "verified": "all files were read back and verified after the save",

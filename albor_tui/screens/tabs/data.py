@@ -38,7 +38,7 @@ from albor_tui.widgets.data.seen_list import SeenList, rows_of
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
-    from albor_tui.screens.run_actions import RunActionsScreen
+    from albor_tui.screens.base.run_actions import RunActionsScreen
 
 _SIDES = ("sources", "batch")
 
@@ -295,7 +295,7 @@ class DataPage(Page):
 
     def action_room(self) -> None:
         if self._data is not None and self._data.data_set:
-            from albor_tui.screens.data.room import DataScreen  # loaded when it is wanted
+            from albor_tui.screens.data.screen import DataScreen  # loaded when it is wanted
 
             self.app.push_screen(DataScreen(self._data.data_set))
 

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from albor_core.feed.archive.archive import RunArchive, Told
 from albor_core.feed.view import RunView
 from albor_core.store.rows.rows import AlertRow, EventRow
-from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList

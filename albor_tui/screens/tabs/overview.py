@@ -14,7 +14,7 @@ from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.messages import CurvesChanged, LogArrived, PinAsked
 from albor_tui.model.program_charts import LOSSES
-from albor_tui.screens.overview_choice import (
+from albor_tui.screens.charts.overview_choice import (
     TONES,
     charts_of,
     has_points,
@@ -24,7 +24,7 @@ from albor_tui.screens.overview_choice import (
     small_chart,
     title_of,
 )
-from albor_tui.screens.overview_layout import SMALL, Layout, Room, layout_of, panels_of
+from albor_tui.screens.charts.overview_layout import SMALL, Layout, Room, layout_of, panels_of
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.run.gpu_panel import GpuPanel

@@ -6,8 +6,9 @@ import pytest
 
 from albor_core.andon.bricks.budgets import FACTOR
 from albor_core.cli.common.vocabulary import EVENTS
-from albor_core.config.monitoring import BricksConfig
-from albor_core.config.sections import GuardConfig, StabilityConfig
+from albor_core.config.sections.guard import GuardConfig
+from albor_core.config.sections.monitoring import BricksConfig
+from albor_core.config.sections.training import StabilityConfig
 from albor_core.guard.preflight import CHECKPOINT_ROOM
 from albor_core.train.resume.saving import RED_AFTER_FAILURES
 from albor_core.train.step.spikes import HIGHEST, IN_A_ROW, LEAST_NATS

@@ -429,6 +429,8 @@ def test_work_at_risk_is_counted_in_hours_of_all_gpus() -> None:
     (alone,) = derived(run).items
     assert alone.cost_gpu_hours == pytest.approx(0.2)
     assert alone.cost.startswith("12m 00s of work lost")
+    assert (item.is_of_gpus, alone.is_of_gpus) == (True, False)
+    assert "is_of_gpus" not in alone.to_json()
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.config.monitoring import MonitoringConfig
+from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.feed.archive.rule_replay import rules_of
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.watched import Watching, watching
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 RULES = {
     "monitoring": {

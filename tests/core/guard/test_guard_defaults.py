@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from albor_core.config.sections import GuardConfig
+from albor_core.config.sections.guard import GuardConfig
 from albor_core.run.guard_options import Options
 
 

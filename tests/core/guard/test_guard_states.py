@@ -27,9 +27,9 @@ def guard(box: Bench, monkeypatch) -> Guard:
 def test_a_guard_refuses_a_state_that_may_not_follow(guard: Guard) -> None:
     for state in (GuardState.INIT, GuardState.PAUSED, GuardState.DONE):
         with pytest.raises(AssertionError, match=f"from init to {state}"):
-            guard._enter(state)
+            guard.status.enter(state)
     assert read_guard(guard.run) is None  # nobody was told
-    guard._enter(GuardState.PREFLIGHT)
+    guard.status.enter(GuardState.PREFLIGHT)
     assert (read_guard(guard.run) or {})["state"] == "preflight"
 
 

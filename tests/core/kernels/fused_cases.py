@@ -8,7 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from albor_core.kernels.ops import cross_entropy, rope
+from albor_core.kernels.dispatch import OPS
+from albor_core.kernels.ops import cross_entropy
+from albor_core.kernels.ops.attention import rope
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "add_rms_norm": [(2, 16, 512), (5, 3, 123), (1, 1, 1), (70, 64)],
@@ -84,8 +86,8 @@ def pair(op: str) -> tuple[Callable[..., object], Callable[..., object]]:
             lambda x, y: cross_entropy.cross_entropy_triton(x, y, 1e-2),
             lambda x, y: cross_entropy.cross_entropy_reference(x, y, 1e-2),
         )
+    room = importlib.import_module(f"albor_core.kernels.ops.{OPS[op]}")
     op = op.removesuffix("_128")
-    room = importlib.import_module(f"albor_core.kernels.ops.{op}")
     return getattr(room, f"{op}_triton"), getattr(room, f"{op}_reference")
 
 

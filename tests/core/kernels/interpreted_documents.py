@@ -11,7 +11,7 @@ import torch
 from oracle import deviations
 
 from albor_core.kernels.documents import attention
-from albor_core.kernels.ops.rope import tables
+from albor_core.kernels.ops.attention.rope import tables
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights

@@ -18,8 +18,10 @@ from stream_cases import (
 )
 from torch import Tensor
 
-from albor_core.kernels.ops import attention, qk_norm, rms_norm, rope, swiglu
 from albor_core.kernels.ops import cross_entropy as ce
+from albor_core.kernels.ops.attention import attention, rope
+from albor_core.kernels.ops.mlp import swiglu
+from albor_core.kernels.ops.norms import qk_norm, rms_norm
 
 
 def say(**line: object) -> None:

@@ -12,7 +12,8 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch import Tensor
 
-from albor_core.kernels.ops import adamw, rms_norm
+from albor_core.kernels.ops.norms import rms_norm
+from albor_core.kernels.ops.optim import adamw
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights

@@ -9,7 +9,7 @@ import torch
 from oracle import deviations
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import rms_norm
+from albor_core.kernels.ops.norms import rms_norm
 
 SHAPES = [(2, 16, 512), (5, 3, 123), (1, 1, 1), (300, 64)]  # last: more tiles than programs
 

@@ -17,10 +17,12 @@ import torch
 from tiny_run import tiny_config
 
 from albor_core.config.load import parse_config
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.config.shape import RopeScaling
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import adamw, fp8, muon, qk_norm, rms_norm
+from albor_core.kernels.ops.mlp import fp8
+from albor_core.kernels.ops.norms import qk_norm, rms_norm
+from albor_core.kernels.ops.optim import adamw, muon
 from albor_core.kernels.parity import deviations
 from albor_core.model import fused as fused_module
 from albor_core.model.flat import FlatParameters
@@ -39,16 +41,11 @@ from albor_core.train.optim.muon import FlatMuon, MuonOptimizer
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement
-from albor_core.train.step.choose import (
-    PlainStep,
-    Seen,
-    compare,
-    fused_gradients,
-    half_batch_norm,
-    plain_step,
-    violations,
-)
+from albor_core.train.step.choose import plain_step
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.gate import Seen, compare, fused_gradients, violations
+from albor_core.train.step.optimizer_step import half_batch_norm
+from albor_core.train.step.plain import PlainStep
 
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from albor_core.kernels.ops import add_rms_norm, rms_norm
+from albor_core.kernels.ops.norms import add_rms_norm, rms_norm
 
 ADDITIONS = 48  # of 24 layers
 

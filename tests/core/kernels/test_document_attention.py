@@ -11,8 +11,8 @@ from albor_core.kernels.documents.attention import (
     document_attention_reference,
     stretches,
 )
-from albor_core.kernels.ops.attention import attention_reference
-from albor_core.kernels.ops.rope import tables
+from albor_core.kernels.ops.attention.attention import attention_reference
+from albor_core.kernels.ops.attention.rope import tables
 
 
 @needs_triton

@@ -18,18 +18,18 @@ from stream_cases import (
 )
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import attention
-from albor_core.kernels.ops.add_rms_norm import add_rms_norm, add_rms_norm_reference
+from albor_core.kernels.ops.attention import attention
+from albor_core.kernels.ops.attention.rope import rope, rope_reference, rope_triton, tables
 from albor_core.kernels.ops.cross_entropy import (
     IGNORED,
     cross_entropy,
     cross_entropy_reference,
     cross_entropy_triton,
 )
-from albor_core.kernels.ops.rope import rope, rope_reference, rope_triton, tables
-from albor_core.kernels.ops.swiglu import swiglu, swiglu_reference, swiglu_triton
+from albor_core.kernels.ops.mlp.swiglu import swiglu, swiglu_reference, swiglu_triton
+from albor_core.kernels.ops.norms.add_rms_norm import add_rms_norm, add_rms_norm_reference
 from albor_core.kernels.parity import _upstream
-from albor_core.model.llama import rotate
+from albor_core.model.rotary import rotate
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 CASES = [(op, shape) for op, shapes in SHAPES.items() for shape in shapes]

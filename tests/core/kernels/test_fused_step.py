@@ -9,14 +9,15 @@ import torch
 from kernel_children import interpreted_lines, needs_triton
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import attention, products
+from albor_core.kernels.ops.attention import attention
+from albor_core.kernels.ops.mlp import products
 from albor_core.model.flat import ALIGNED, FlatParameters, misfit
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
-from albor_core.train.step.choose import compared, uneven
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.gate import compared, uneven
 
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
 CLAIMS = [

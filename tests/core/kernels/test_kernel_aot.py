@@ -60,7 +60,7 @@ def test_kernels_import_without_triton():
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import torch\n"
-        "from albor_core.kernels.ops.rms_norm import rms_norm\n"
+        "from albor_core.kernels.ops.norms.rms_norm import rms_norm\n"
         "print(rms_norm(torch.ones(2, 4), torch.ones(4)).sum().item() > 0)\n"
     )
     child = python("-c", code)

@@ -12,8 +12,8 @@ import torch
 from oracle import python
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import rope
-from albor_core.kernels.ops.rms_norm import rms_norm_reference
+from albor_core.kernels.ops.attention import rope
+from albor_core.kernels.ops.norms.rms_norm import rms_norm_reference
 from albor_core.telemetry.peaks import DevicePeaks
 from albor_core.train.build import chosen_kernels
 

@@ -13,7 +13,7 @@ from gluon_interpreter import Pointer, Rows, Stuck
 from torch import Tensor
 
 from albor_core.kernels import toolchain
-from albor_core.kernels.ops import products, swiglu_down, swiglu_up
+from albor_core.kernels.ops.mlp import products, swiglu_down, swiglu_up
 from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.matrices import Weight
 from albor_core.model.mlp import HalfMlp

@@ -9,7 +9,7 @@ import torch
 from kernel_children import interpreted_lines, needs_triton
 from oracle import assert_as_accurate, deviations
 
-from albor_core.kernels.ops.rms_norm import rms_norm, rms_norm_reference, rms_norm_triton
+from albor_core.kernels.ops.norms.rms_norm import rms_norm, rms_norm_reference, rms_norm_triton
 
 SHAPES = [(2, 16, 512), (5, 3, 123), (1, 1, 1), (300, 64)]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

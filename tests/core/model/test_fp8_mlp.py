@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from albor_core.config.sections import TrainingConfig
-from albor_core.kernels.ops import fp8
+from albor_core.config.sections.training import TrainingConfig
+from albor_core.kernels.ops.mlp import fp8
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import HEADROOM, Scales, emulated
 from albor_core.model.fused import FusedLlama
@@ -18,8 +18,8 @@ from albor_core.run.errors import ConfigError
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.placement import place
-from albor_core.train.step.choose import Seen, fused_gradients, violations
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.gate import Seen, fused_gradients, violations
 
 CONFIG = LlamaConfig(128, 2, 4, 2, 256, 512, 64)
 

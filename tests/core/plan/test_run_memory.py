@@ -94,14 +94,15 @@ def test_a_block_of_every_family_costs_what_the_formula_says(more, half):
 
 @pytest.mark.slow  # imports torch
 def test_the_plan_counts_with_the_trainers_own_numbers():
-    from albor_core.kernels.ops import fp8, qk_norm, rms_norm
+    from albor_core.kernels.ops.mlp import fp8
+    from albor_core.kernels.ops.norms import qk_norm, rms_norm
     from albor_core.model import fused, llama
     from albor_core.train.optim import muon
     from albor_core.train.ranks import peer_copies
-    from albor_core.train.step import choose
     from albor_core.train.step import fused as graphed
+    from albor_core.train.step import gate
 
-    assert estimated.GATE_ROWS == choose.GATE_ROWS
+    assert estimated.GATE_ROWS == gate.GATE_ROWS
     assert estimated.LOGITS_BYTES == fused.LOGITS_BYTES
     assert estimated.SCORED_BYTES == llama.SCORED_BYTES == fused.SCORED_BYTES
     assert estimated.GRAPHED_TOKENS == graphed.GRAPHED_TOKENS
@@ -189,7 +190,9 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(family, monkeypat
     """Bytes on the tape of the real model, with kernels that only make their results' shapes."""
     import torch
 
-    from albor_core.kernels.ops import attention, qk_norm, rope_qkv, swiglu_up
+    from albor_core.kernels.ops.attention import attention, rope_qkv
+    from albor_core.kernels.ops.mlp import swiglu_up
+    from albor_core.kernels.ops.norms import qk_norm
     from albor_core.model import fused
     from albor_core.model.flat import FlatParameters
     from albor_core.model.llama import Llama, LlamaConfig

@@ -27,7 +27,7 @@ from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.ranks.group import ALONE, Ranks
 from albor_core.train.ranks.placement import Placement
 from albor_core.train.ranks.sharding import reshard, shard
-from albor_core.train.step.choose import PlainStep
+from albor_core.train.step.plain import PlainStep
 
 torch.set_num_threads(1)
 os.environ.update(RANK="0", WORLD_SIZE="1")

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.run.errors import UsageError
 from albor_core.run.state import HISTORY
 from albor_core.telemetry.peaks import peak_flops

@@ -21,6 +21,8 @@ from albor_core.train.ranks import placement
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.resume.train_state import reset_parts
 from albor_core.train.step import choose
+from albor_core.train.step.gate import GATE_ROWS, compare_compiled, plain_gradients
+from albor_core.train.step.plain import PlainStep
 
 FEW = {"training__max_steps": 5}
 
@@ -45,7 +47,7 @@ class Fused:
         self.scales, self.calibrated = scales, []
 
     def left_out(self, rows, tokens):
-        return {"attention": "a reason"} if rows > choose.GATE_ROWS else {}
+        return {"attention": "a reason"} if rows > GATE_ROWS else {}
 
     def calibrate(self, ids):
         self.calibrated.append(ids)
@@ -143,19 +145,17 @@ def on_hopper(training):
 
 
 def test_fp8_is_refused_where_all_that_would_be_in_it_is_frozen(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts_module, "place", on_hopper)
     monkeypatch.setattr(parts_module, "fusion_obstacles", lambda *_: ())
     monkeypatch.setattr(CausalLM, "trains", lambda self, name: "mlp" not in name)
     config = parse_config(json.dumps(tiny_config(tmp_path)).encode(), file="tiny.yaml")
     with pytest.raises(ConfigError, match="all MLPs are frozen, and nothing else is in fp8"):
-        build(config)
+        build(config, placement=on_hopper(config.training))
 
 
 def test_a_run_in_fp8_has_scales_of_every_layer(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts_module, "place", on_hopper)
     monkeypatch.setattr(parts_module, "obstacle_to_fusion", lambda *_: "")
     config = parse_config(json.dumps(tiny_config(tmp_path)).encode(), file="tiny.yaml")
-    parts = build(config)
+    parts = build(config, placement=on_hopper(config.training))
     layers = config.model.architecture.num_hidden_layers
     assert len(parts.scales.scale) == TENSORS * layers
 
@@ -163,7 +163,7 @@ def test_a_run_in_fp8_has_scales_of_every_layer(tmp_path, monkeypatch):
 def test_a_fused_step_that_errs_is_named_and_the_plain_one_trains(tmp_path, monkeypatch):
     parts = with_flat_buffers(tmp_path)
     parts, step, journal, _ = chosen(parts, monkeypatch, ["logits: error 1.0"])
-    assert isinstance(step, choose.PlainStep)
+    assert isinstance(step, PlainStep)
     assert journal.reasons("kernels.rejected") == {"fused": "logits: error 1.0"}
     before = {name: t.clone() for name, t in parts.model.state_dict().items()}
     parts.optimizer.set_lr(0.01)
@@ -189,7 +189,7 @@ def test_a_kernel_that_cannot_be_built_is_named_and_the_plain_step_trains(tmp_pa
 
     parts = with_flat_buffers(tmp_path)
     _, step, journal, _ = chosen(parts, monkeypatch, graphed=broken)
-    assert isinstance(step, choose.PlainStep)
+    assert isinstance(step, PlainStep)
     assert "ptxas fatal" in journal.reasons("kernels.rejected")["fused"]
 
 
@@ -197,7 +197,7 @@ def test_what_one_rank_rejects_no_rank_takes(tmp_path, monkeypatch):
     parts = with_flat_buffers(tmp_path)
     parts = replace(parts, placement=replace(parts.placement, ranks=Others()))
     _, step, journal, _ = chosen(parts, monkeypatch)
-    assert isinstance(step, choose.PlainStep)
+    assert isinstance(step, PlainStep)
     assert journal.reasons("kernels.rejected") == {"fused": "another rank's"}
 
 
@@ -308,29 +308,29 @@ def in_fp16(folder, loudness, norm_scale):
 
 
 def compared_in_fp16(parts):
-    return choose.compare_compiled(parts, choose.PlainStep(parts), parts.batch(1, 0).ids)
+    return compare_compiled(parts, PlainStep(parts), parts.batch(1, 0).ids)
 
 
 def test_in_fp16_gradients_too_small_for_it_are_compared_at_the_loss_scale(tmp_path):
     parts = in_fp16(tmp_path, LossScale.START, 1e-6)
     query, ids = "model.layers.0.self_attn.q_proj.weight", parts.batch(1, 0).ids
     weight = parts.model.get_parameter(query)
-    unscaled = choose.plain_gradients(parts, Batch(ids), half=True)
+    unscaled = plain_gradients(parts, Batch(ids), half=True)
     assert not unscaled.gradients[query].any()  # nothing would be left to compare
     assert compared_in_fp16(parts) == []
 
-    step = choose.PlainStep(parts)
-    true_look = step.look
+    step = PlainStep(parts)
+    right = step.loss_and_gradients
 
-    def wrong_look(*arguments):
+    def wrong(*arguments):
         turned = weight.register_hook(lambda gradient: -gradient)
         try:
-            return true_look(*arguments)
+            return right(*arguments)
         finally:
             turned.remove()
 
-    step.look = wrong_look
-    faults = choose.compare_compiled(parts, step, ids)
+    step.loss_and_gradients = wrong
+    faults = compare_compiled(parts, step, ids)
     assert [fault.split(":")[0] for fault in faults] == [query]
 
 
@@ -341,7 +341,7 @@ def test_a_look_at_the_gradients_keeps_no_second_copy_of_them(tmp_path):
         parameter.register_post_accumulate_grad_hook(
             lambda of, name=name: made.update({name: of.grad.data_ptr()})
         )
-    seen = choose.plain_gradients(parts, parts.batch(1, 0), half=True)
+    seen = plain_gradients(parts, parts.batch(1, 0), half=True)
     assert made
     assert {name: found.data_ptr() for name, found in seen.gradients.items()} == made
 

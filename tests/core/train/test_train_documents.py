@@ -19,7 +19,7 @@ from albor_core.run.errors import ConfigError, DataError
 from albor_core.train.build import build
 from albor_core.train.evaluate import batches_of, scoring, validation
 from albor_core.train.resume.digest import digest
-from albor_core.train.step.choose import PlainStep
+from albor_core.train.step.plain import PlainStep
 
 END = 0
 SHAPE = {

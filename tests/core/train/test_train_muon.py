@@ -14,7 +14,7 @@ import torch
 from tiny_run import events, history, make_run, train_here
 
 from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
-from albor_core.config.sections import OptimizerConfig
+from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.model.flat import FlatParameters
 from albor_core.model.groups import group_of
 from albor_core.model.llama import Llama, LlamaConfig, init_weights

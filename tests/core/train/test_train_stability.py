@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from albor_core.config.sections import StabilityConfig
+from albor_core.config.sections.training import StabilityConfig
 from albor_core.train.optim.clipping import STD_FLOOR, Clip, NoiseScale, ZClip, noise_scale
 from albor_core.train.optim.gradients import LossScale
 from albor_core.train.step.interval_totals import IntervalTotals, Readings

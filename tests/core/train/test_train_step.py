@@ -11,12 +11,10 @@ from tiny_run import tiny_config
 from torch.nn.parallel import DistributedDataParallel
 
 from albor_core.config.load import parse_config
-from albor_core.config.microbatches import RankShare
 from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.causal_lm import CausalLM
 from albor_core.run.errors import ConfigError
-from albor_core.train import build as parts_module
 from albor_core.train.build import build
 from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.optim.clipping import NoiseScale, noise_scale
@@ -25,9 +23,9 @@ from albor_core.train.process.faults import Faults
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement, place
 from albor_core.train.ranks.sharding import shard, sync_gradients
-from albor_core.train.step import choose
-from albor_core.train.step.choose import PlainStep
+from albor_core.train.step import plain
 from albor_core.train.step.optimizer_step import take_step
+from albor_core.train.step.plain import PlainStep
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
@@ -60,7 +58,7 @@ def test_gradients_of_all_ranks_are_asked_for_with_the_last_micro_batch_alone(
     tmp_path, monkeypatch
 ):
     asked = []
-    monkeypatch.setattr(choose, "sync_gradients", lambda model, *, syncs: asked.append(syncs))
+    monkeypatch.setattr(plain, "sync_gradients", lambda model, *, syncs: asked.append(syncs))
     step_once(build(config_of(tmp_path, training__gradient_accumulation=3)))
     assert asked == [False, False, True]
 
@@ -69,10 +67,13 @@ def test_a_step_reads_nothing_from_the_device(tmp_path, monkeypatch):
     """On a device without values: whoever wants one gets an error. torch's own update is left out,
     which on a GPU is one kernel.
     """
-    there = Placement(META, None, "fp16", compiles=False)
-    monkeypatch.setattr(parts_module, "place", lambda training: there)
+
+    class There(Placement):
+        def autocast(self, *, keeps_casts=True):
+            return nullcontext()
+
+    there = There(META, None, "fp16", compiles=False)
     monkeypatch.setattr(CausalLM, "first_weights", lambda self, model: None)
-    monkeypatch.setattr(Placement, "autocast", lambda self: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)
     applied = []
     monkeypatch.setattr(Optimizer, "step", lambda self, skip: applied.append(skip))
@@ -82,7 +83,8 @@ def test_a_step_reads_nothing_from_the_device(tmp_path, monkeypatch):
             "training__gradient_accumulation": accumulation,
             "training__mixed_precision": "fp16",
         }
-        parts = build(config_of(tmp_path, training__stability=stability, **changes))
+        config = config_of(tmp_path, training__stability=stability, **changes)
+        parts = build(config, placement=there)
         angles = parts.model.model.rotary_emb
         angles.cos = angles.sin = torch.empty(32, 8, device=META)
         total, _ = step_once(parts)
@@ -242,14 +244,21 @@ def test_micro_batches_that_score_unequal_numbers_of_tokens_add_up_to_the_whole_
 
 
 def test_a_step_of_two_ranks_divides_by_the_tokens_of_both(tmp_path, monkeypatch):
-    parts = build(config_of(tmp_path, training__gradient_accumulation=4, training__max_steps=20))
+    distributed = {"world_size": 2}
+    config = config_of(
+        tmp_path,
+        training__gradient_accumulation=4,
+        training__max_steps=20,
+        training__distributed=distributed,
+    )
+    parts = build(config, placement=Placement(CPU, None, "fp32", compiles=False))
     counts = [[6, 0], [62, 20]]  # by rank
     monkeypatch.setattr(type(parts), "scored", lambda self, start, m, rank: counts[rank][m])
-    monkeypatch.setattr(type(parts), "share", RankShare(2, 4, 2))
     weights = []
     for rank in (0, 1):
-        monkeypatch.setattr(type(parts), "ranks", Ranks(rank, 2))
-        weights += [1 / (2 * weight.divisor) for weight in parts.weights(0)]  # ranks are averaged
+        here = replace(parts.placement, ranks=Ranks(rank, 2))
+        mine = replace(parts, placement=here).weights(0)
+        weights += [1 / (2 * weight.divisor) for weight in mine]  # ranks are averaged
     assert weights == pytest.approx([6 / 88, 0, 62 / 88, 20 / 88])
 
 

@@ -19,7 +19,7 @@ from albor_tui.screens.attention import AttentionScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.screens.runs.screen import RunsScreen
 from albor_tui.widgets.attention_panels import AttentionDetail, AttentionTable, head
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
@@ -30,15 +30,19 @@ SIZES = [pytest.param((80, 24), id="80x24"), pytest.param((160, 45), id="160x45"
 @pytest.mark.parametrize(
     ("costs", "words"),
     [
-        (("12m 00s of work lost",), "0.2 h lost"),
-        (("1.6 GPU-h lost",), "0.2 GPU-h lost"),
-        (("1.6 GPU-h lost", "12m 00s of work lost"), "0.4 h lost"),
+        ({"12m 00s of work lost": False}, "0.2 h lost"),
+        ({"1.6 GPU-h lost": True}, "0.2 GPU-h lost"),
+        ({"1.6 GPU-h lost": True, "12m 00s of work lost": False}, "0.4 h lost"),
+        ({"12m 00s of work lost, of a budget in GPU-h": False}, "0.2 h lost"),
     ],
 )
 def test_hours_of_runs_without_a_gpu_are_no_gpu_hours(costs, words):
+    """By what the entry says it is of, and not by its own text."""
     items = tuple(
-        AttentionItem(f"r/{n}", "died", "died", "error", cost_gpu_hours=0.2, cost=cost)
-        for n, cost in enumerate(costs)
+        AttentionItem(
+            f"r/{n}", "died", "died", "error", cost_gpu_hours=0.2, cost=cost, is_of_gpus=of_gpus
+        )
+        for n, (cost, of_gpus) in enumerate(costs.items())
     )
     assert words in head(AttentionList(items), 120).plain
 

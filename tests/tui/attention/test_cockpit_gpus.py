@@ -11,7 +11,7 @@ from screen_stage import text_of
 from settled import until
 
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.screens.runs.screen import RunsScreen
 from albor_tui.widgets.run.gpu_panel import GpuPanel, GpuStrip
 from albor_tui.widgets.run.gpu_table import gpu_marks, gpu_table, worst_words
 

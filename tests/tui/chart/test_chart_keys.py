@@ -17,15 +17,15 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from albor_tui.screens.curves import loss_chart
+from albor_tui.screens.charts.curves import loss_chart
 from albor_tui.widgets.chart import canvas
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.data import Look, Trace
-from albor_tui.widgets.chart.grid import ChartGrid, first_shown, shape
-from albor_tui.widgets.chart.head import ChartHead
 from albor_tui.widgets.chart.lines import bucketed
 from albor_tui.widgets.chart.reading import extremes_in
 from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.chart_grid.grid import ChartGrid, first_shown, shape
+from albor_tui.widgets.chart_grid.head import ChartHead
 
 pytestmark = pytest.mark.slow
 SIZE = (80, 17)  # what a Run screen leaves of 80x24
@@ -385,6 +385,19 @@ async def test_a_search_that_finds_nothing_says_so():
         assert "no metric's name contains zzz" in "\n".join(lines(grid.query(Chart).first()))
         await press(pilot, "escape")
         assert grid.shown == KEYS[:4]
+
+
+async def test_the_way_to_a_metric_that_has_not_come_leaves_the_search_until_it_comes():
+    async with grid_stage() as (_, pilot, grid):
+        await press(pilot, "slash", *"loss", "enter")
+        found = grid.shown
+        grid.go_to("eval/later")
+        assert grid.shown == found
+        grid.keys = (*KEYS, "eval/more")
+        assert grid.shown == found
+        grid.keys = (*KEYS, "eval/later")
+        assert "eval/later" in grid.shown
+        await chosen(pilot, "eval/later")
 
 
 async def test_a_pinned_metric_stands_first_with_its_mark_and_stays_chosen():

@@ -11,9 +11,9 @@ from chart_stage import KEYS, Stage
 from settled import settled, until
 
 from albor_tui.look import glyphs
-from albor_tui.widgets.chart.grid import ChartGrid
-from albor_tui.widgets.chart.heat_map import HeatData, HeatMap
-from albor_tui.widgets.chart.histogram import Histogram, HistogramData
+from albor_tui.widgets.chart_grid.grid import ChartGrid
+from albor_tui.widgets.distribution.heat_map import HeatData, HeatMap
+from albor_tui.widgets.distribution.histogram import Histogram, HistogramData
 
 pytestmark = pytest.mark.slow
 

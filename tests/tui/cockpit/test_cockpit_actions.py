@@ -17,7 +17,7 @@ from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.run_order import GROUPS, arrange, grouped, is_plain
+from albor_tui.screens.runs.order import GROUPS, arrange, grouped, is_plain
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar

@@ -12,7 +12,7 @@ from textual.widgets import Static
 from albor_tui.screens.run import TABS
 from albor_tui.terminal.textual_private import bindings_of
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 
 SIGNS = ("slash", "comma", "full_stop", "space", "plus", "minus")
 SAME = {  # one step back; one part large; a line on

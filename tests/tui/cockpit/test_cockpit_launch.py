@@ -11,7 +11,7 @@ from albor_core.run.errors import InUseError
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.screens.runs.screen import RunsScreen
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
 from albor_tui.widgets.plan_panel import PlanPanel
 from albor_tui.widgets.status_bar import StatusBar

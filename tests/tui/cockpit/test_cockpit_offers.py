@@ -12,7 +12,7 @@ from settled import until
 from textual.widgets import Static
 
 from albor_core.feed.view import BrickView
-from albor_tui.screens import run_origins
+from albor_tui.screens.base import run_origins
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.key_bar import KeyBar

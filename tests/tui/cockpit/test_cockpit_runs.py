@@ -18,11 +18,11 @@ from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.help import HelpScreen, Pages
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.screens.runs.screen import RunsScreen
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.log_tail import LogTail
 from albor_tui.widgets.run.log_view import LogView
@@ -275,7 +275,7 @@ async def test_no_run_at_all_says_what_to_type(cockpit, source):
 async def test_a_store_that_cannot_be_read_is_reported_and_tried_again(
     cockpit, source, monkeypatch
 ):
-    monkeypatch.setattr("albor_tui.screens.polling_screen.RETRY_S", 0.05)
+    monkeypatch.setattr("albor_tui.screens.base.polling_screen.RETRY_S", 0.05)
     source.failure = StoreError("experiments.db: file is not a database")
     async with cockpit().run_test(size=(100, 30)) as pilot:
         bar = pilot.app.screen.query_one(StatusBar)

@@ -12,13 +12,13 @@ from textual.widgets import Static
 
 from albor_tui.model.launchpad import ConfigFile
 from albor_tui.screens.andon import AndonScreen
-from albor_tui.screens.data.room import DataScreen
+from albor_tui.screens.data.screen import DataScreen
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.screens.runs.screen import RunsScreen
 from albor_tui.screens.too_small import TooSmallScreen
 from albor_tui.widgets.config_form import ConfigList
 from albor_tui.widgets.run.gpu_panel import GpuStrip

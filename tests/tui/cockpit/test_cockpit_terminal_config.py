@@ -12,7 +12,7 @@ from albor_core.feed.terminal import terminal_of
 from albor_core.feed.view import ChartChoice, TerminalView
 from albor_core.store.rows.series import Series
 from albor_tui.model.program_charts import own_choice
-from albor_tui.screens.overview_choice import (
+from albor_tui.screens.charts.overview_choice import (
     averaged,
     charts_of,
     keys_of,

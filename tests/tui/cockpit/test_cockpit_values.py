@@ -14,8 +14,8 @@ from albor_core.run.values.directions import direction
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
-from albor_tui.screens.curves import loss_chart
-from albor_tui.screens.run_order import ORDERS, arrange, grouped, orders_of, question_of
+from albor_tui.screens.charts.curves import loss_chart
+from albor_tui.screens.runs.order import ORDERS, arrange, grouped, orders_of, question_of
 from albor_tui.widgets import run_columns
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cells import words_in_the_middle

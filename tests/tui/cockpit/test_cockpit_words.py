@@ -15,9 +15,9 @@ from albor_core.feed.signs import RunSigns, Watched
 from albor_core.feed.view import BrickView, BudgetView, RunsView
 from albor_core.store.rows.rows import AlertRow, AttemptRow
 from albor_tui.look import glyphs
-from albor_tui.screens.curves import loss_chart
+from albor_tui.screens.charts.curves import loss_chart
 from albor_tui.screens.dialogs.crash import CrashScreen
-from albor_tui.screens.run_order import arrange
+from albor_tui.screens.runs.order import arrange
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.curves import chart_of
 from albor_tui.widgets.chart.data import Look, Trace

@@ -12,20 +12,20 @@ from screen_stage import text_of
 from settled import settled, until
 from textual.content import Content
 
-from albor_core.cli.schema import schema_of
-from albor_core.config.config_file import packaged_recipes
+from albor_core.config.text.config_file import packaged_recipes
+from albor_core.documents.json_schema import schema_of
 from albor_core.feed.data.folder import FolderView
 from albor_core.feed.data.known import DataSetView, DataShelf
 from albor_core.feed.data.sheet import SourceView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
-from albor_tui.screens.data.room import DataScreen
+from albor_tui.screens.data.screen import DataScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.widgets.chart.histogram import Histogram
 from albor_tui.widgets.data.about import AboutSheet
 from albor_tui.widgets.data.dropped import DroppedSheet
 from albor_tui.widgets.data.set_list import DataSetList, SetRow
 from albor_tui.widgets.data.source_list import SourceList, about_source
+from albor_tui.widgets.distribution.histogram import Histogram
 
 WIDE, SMALL = (160, 45), (80, 24)
 

@@ -12,11 +12,11 @@ from hostile import HOSTILE, check_cells
 from screen_stage import at, text_of
 from settled import until
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.feed.data.folder import FolderView
 from albor_core.feed.data.of_run import MixedSource, RunData
 from albor_core.run.errors import AlborError
-from albor_tui.screens.data.room import DataScreen
+from albor_tui.screens.data.screen import DataScreen
 from albor_tui.widgets.data.batch import BatchList, RowSheet
 from albor_tui.widgets.data.run_facts import RunFacts
 from albor_tui.widgets.data.seen_list import SeenList

@@ -16,7 +16,7 @@ from albor_tui.app import AlborApp
 from albor_tui.messages import RunsChanged
 from albor_tui.model.run_tabs import TABS
 from albor_tui.model.source import LiveSource
-from albor_tui.screens.runs import _nothing
+from albor_tui.screens.runs.screen import _nothing
 from albor_tui.widgets.run import panels
 from albor_tui.widgets.run.event_list import AttemptTable
 

@@ -13,7 +13,7 @@ from albor_core.feed.view import BrickView, RunsView
 from albor_core.run.status import SILENT, STATUSES
 from albor_core.store.query.filter import parse_filter
 from albor_tui.look import glyphs
-from albor_tui.screens.run_order import arrange
+from albor_tui.screens.runs.order import arrange
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.brick_table import BrickTable, brick_rows
 from albor_tui.widgets.run.panels import Head

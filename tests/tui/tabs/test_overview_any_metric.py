@@ -13,11 +13,11 @@ from textual.content import Content
 from albor_core.feed.view import RunView
 from albor_core.run.values.main_metrics import MainMetric
 from albor_tui.model.program_charts import own_choice
-from albor_tui.screens.curves import preview_keys
+from albor_tui.screens.charts.curves import preview_keys
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.tabs.overview import PANELS
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.run.panels import Head, Vitals
 from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run_columns import layout, needs_of

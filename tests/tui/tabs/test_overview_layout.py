@@ -8,7 +8,7 @@ import pytest
 from fake_feed import training
 
 from albor_core.feed.view import RunView
-from albor_tui.screens.overview_layout import (
+from albor_tui.screens.charts.overview_layout import (
     NARROW,
     SMALL,
     WIDE,

@@ -23,7 +23,7 @@ from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
 from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.brick_table import BrickTable
 from albor_tui.widgets.run.checkpoint_list import CheckpointList

@@ -8,13 +8,13 @@ from screen_stage import at
 from settled import until
 from textual.widgets import Static
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import AlborError
 from albor_tui.model.command import Cancelled
 from albor_tui.screens.dialogs.weights import WeightsScreen, by_layer, histogram_of
 from albor_tui.screens.run import RunScreen
-from albor_tui.widgets.chart.heat_map import HeatMap
-from albor_tui.widgets.chart.histogram import Histogram
+from albor_tui.widgets.distribution.heat_map import HeatMap
+from albor_tui.widgets.distribution.histogram import Histogram
 from albor_tui.widgets.run.checkpoint_list import CheckpointList
 
 

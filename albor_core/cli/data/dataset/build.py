@@ -53,10 +53,10 @@ def _folder_of(told: Mapping[str, Any]) -> Path:
 @click.argument("recipe", type=click.Path(path_type=Path))
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path),
-    help="Folder of the data set.  [default: the recipe's name]",
+    help="Write the data set to this folder.  [default: the recipe's name]",
 )  # fmt: skip
 @workers_option
-@click.option("--force", is_flag=True, help="Replace what another recipe left in --out.")
+@click.option("--force", is_flag=True, help="Replace --out if another recipe made it.")
 @click.option(
     "--plan", "only_plan", is_flag=True, is_eager=True, callback=relax,
     help="Show what would be done, and every problem. Changes nothing.",
@@ -71,10 +71,11 @@ def build(
     only_plan: bool,
     as_json: bool,
 ) -> None:
-    """Do every step of RECIPE, a YAML file or the name of one that comes with Albor, such as
-    python-sources: from sources to verified shards and a PROVENANCE.md.
+    """Build a data set: run every step of RECIPE, from sources to verified shards and a
+    PROVENANCE.md.
 
-    What is made already is kept, so a build that was interrupted goes on where it was.
+    RECIPE is a YAML file, or the name of a recipe that comes with Albor, such as python-sources.
+    Finished steps are reused, so the same command continues an interrupted build.
     """
     from albor_core.data.pipeline.build import build as work
     from albor_core.data.pipeline.build import plan_build

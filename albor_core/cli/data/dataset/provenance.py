@@ -15,7 +15,9 @@ from albor_core.run.values.quantity import counted
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print a PROVENANCE.md.")
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="Print the text of a PROVENANCE.md instead."
+)
 @json_option
 def provenance(path: Path, as_markdown: bool, as_json: bool) -> None:
     """Show where the corpus or shards at PATH come from, step by step, and check every hash.

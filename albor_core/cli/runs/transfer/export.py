@@ -30,7 +30,7 @@ FORMATS = ("jsonl", "csv", "parquet", "otlp")
 WHAT = ("points", "runs", "params", "events", "media")
 filter_option = click.option(
     "--filter", "terms", metavar="FILTER",
-    help="Take the runs that FILTER keeps, a text as `albor runs ls` has it; '' is every run.",
+    help="Export the runs that match FILTER, in the syntax of `albor runs ls`; '' is every run.",
 )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def export(
 ) -> None:
     """Export runs as rows: every point, or the runs themselves, their params, events or media.
 
-    A file appears only when complete. `albor schema albor.runs.export.row` describes a row of
-    points, `albor.runs.export.runs`, `.params`, `.events` and `.media` one of those.
+    The file appears only when it is complete. `albor schema albor.runs.export.row` describes a row
+    of points; `albor.runs.export.runs`, `.params`, `.events` and `.media` describe the others.
     """
     out = None if out == Path("-") else out
     form = form or (out.suffix.lstrip(".").lower() if out is not None else "jsonl")
@@ -179,7 +179,7 @@ def _table(
 
 def _spans_of(runs: Sequence[RecordedRun]) -> Callable[[BinaryIO | TextIO], int]:
     """Raises NotFoundError where the folder of one is gone: spans are made of its files."""
-    from albor_core.run.rundir import placed
+    from albor_core.run.home.runs import placed
     from albor_core.store.spans.export import write_spans
 
     folders = [placed(run.id, run.path) for run in runs]

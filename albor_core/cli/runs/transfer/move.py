@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 @click.argument("folder", type=click.Path(file_okay=False))
 @json_option
 def mv(references: tuple[str, ...], folder: str, as_json: bool) -> None:
-    """Move each RUN to FOLDER/ID, on another disk too.
+    """Move each RUN to FOLDER/ID, also to another disk.
 
-    Nothing else changes: `show`, `diff`, tags and `train resume` work as before. A run
-    that is alive is refused (exit 8). Across disks every file is copied and compared before the old
-    folder goes; if that was interrupted nothing is lost, and the same command finishes it. For a
-    FOLDER without a slash that is not there it asks first: `runs rename` gives another name.
+    Nothing else changes: `show`, `diff`, tags and `train resume` work as before. An active run is
+    refused (exit 8). Across disks every file is copied and compared before the old folder is
+    removed; after an interruption nothing is lost, and the same command finishes the move. If
+    FOLDER has no slash and does not exist it asks first: `runs rename` gives another name.
     """
     from albor_core.store.upkeep.move import move_run
 

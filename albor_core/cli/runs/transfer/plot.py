@@ -24,15 +24,17 @@ _FORMATS = ("svg", "png")
 @click.command()
 @click.argument("references", nargs=-1, metavar="[RUN]...")
 @filter_option
-@click.option("--metric", required=True, help="Plot this metric, by its name or the end of it.")
+@click.option(
+    "--metric", required=True, help="Plot this metric: its full name, or the last part of it."
+)
 @click.option(
     "--x", type=click.Choice(("step", "tokens", "wall")), default="step", show_default=True,
     help="Plot over steps, tokens, or the time since each run began.",
 )  # fmt: skip
-@click.option("--log", "is_log", is_flag=True, help="Scale the values by their logarithms.")
+@click.option("--log", "is_log", is_flag=True, help="Use a logarithmic scale for the values.")
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), required=True,
-    help="Write to this file, SVG or PNG by its suffix.",
+    help="Write to this file: SVG or PNG, by its suffix.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
@@ -49,8 +51,8 @@ def plot(
 ) -> None:
     """Plot one metric of up to forty runs into a file.
 
-    Of a long series the lowest and highest values of each stretch are drawn as a band, so that no
-    spike is lost. SVG needs nothing; PNG needs cairosvg or matplotlib.
+    Of a long series the lowest and highest values of each interval are drawn as a band, so that no
+    spike is lost. SVG needs no other package; PNG needs cairosvg or matplotlib.
     """
     form = out.suffix.lstrip(".").lower()
     if form not in _FORMATS:

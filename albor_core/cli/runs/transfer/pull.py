@@ -22,11 +22,11 @@ from albor_core.cli.common.output import (
 from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.cli.runs.listing import FilterCommand
 from albor_core.run.errors import AlborError, Problem
-from albor_core.run.rundir import own_home
+from albor_core.run.home.folders import own_home
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
-    from albor_core.integrations.importers.copied_runs import CopyReport
+    from albor_core.integrations.importers.copies.copied_runs import CopyReport
 
 
 def _dry_run(verb: Callable[..., Any], told: Parameters) -> Estimate:
@@ -45,8 +45,8 @@ def _dry_run(verb: Callable[..., Any], told: Parameters) -> Estimate:
 @click.command(cls=FilterCommand)
 @click.argument("place", metavar="HOST[:DIR]")
 @click.argument("terms", nargs=-1, metavar="[FILTER]...")
-@click.option("--checkpoints", is_flag=True, help="Copy checkpoints, too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
+@click.option("--checkpoints", is_flag=True, help="Also copy checkpoints.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be copied.")
 @json_option
 @plans(
     lambda told: [told["place"] if ":" in told["place"] else f"{told['place']}:"],
@@ -56,19 +56,19 @@ def _dry_run(verb: Callable[..., Any], told: Parameters) -> Estimate:
 def pull(
     place: str, terms: tuple[str, ...], checkpoints: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Copy the runs of HOST here, or bring what was copied before up to date.
+    """Copy the runs of HOST here, or update earlier copies.
 
-    HOST is whatever `ssh HOST` takes; it is asked by your own ssh and rsync, or tar where one side
-    has no rsync. DIR is a folder with run directories, one of those, or an Albor home; without it
-    the home of HOST is asked for all that it knows. A FILTER is one of `albor runs ls`.
+    HOST is any name that `ssh HOST` accepts; files come by your own ssh and rsync, or tar if one
+    side has no rsync. DIR is a folder with run directories, one of those, or an Albor home; without
+    it all runs of HOST's home are copied. FILTER is one of `albor runs ls`.
 
-    A run may be alive: what it writes meanwhile comes with the next pull. Copies lie in
-    ALBOR_HOME/hosts, are listed like any run, and are read-only. Exits with 1 where some runs could
+    A run may be active: what it writes meanwhile comes with the next pull. Copies lie in
+    ALBOR_HOME/hosts, are listed like any run, and are read-only. Exits with 1 if some runs could
     not be copied.
     """
-    from albor_core.integrations.importers.copied_runs import copy_runs, one_copy_at_a_time
-    from albor_core.integrations.importers.pull_filter import chosen
-    from albor_core.integrations.importers.remote_folder import RemoteFolder, parse_place
+    from albor_core.integrations.importers.copies.copied_runs import copy_runs, one_copy_at_a_time
+    from albor_core.integrations.importers.copies.pull_filter import chosen
+    from albor_core.integrations.importers.copies.remote_folder import RemoteFolder, parse_place
     from albor_core.store.query.filter import parse_filter
 
     where = parse_filter(" ".join(terms))

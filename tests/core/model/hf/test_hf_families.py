@@ -7,7 +7,7 @@ import torch
 from hf_peers import CASES, FAMILIES, SIZES, ours, theirs
 
 from albor_core.config.hf_config import hf_config, refusals, shape_of
-from albor_core.model.llama import frequencies
+from albor_core.model.rotary import frequencies
 from albor_core.run.files.weight_files import open_weights
 
 pytestmark = pytest.mark.slow  # imports transformers

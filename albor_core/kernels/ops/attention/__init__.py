@@ -1,0 +1,1 @@
+"""Attention, and the rotary embedding that its queries and keys get."""

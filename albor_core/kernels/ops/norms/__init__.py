@@ -1,0 +1,1 @@
+"""Norms: RMSNorm, with the residual before it, of queries and keys."""

@@ -1,0 +1,1 @@
+"""The update of the optimizers: AdamW and Muon."""

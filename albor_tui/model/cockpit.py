@@ -1,0 +1,43 @@
+"""What screens and widgets ask of the app that they are on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from textual.app import App
+    from textual.screen import Screen
+
+    from albor_core.feed.attention.item import AttentionList
+    from albor_core.feed.view import RunView
+    from albor_tui.model.desk import LiveDesk
+    from albor_tui.model.launchpad import LiveLaunchpad
+    from albor_tui.model.source import LiveSource
+
+
+class Cockpit(Protocol):
+    """The app."""
+
+    source: LiveSource
+    desk: LiveDesk
+    launchpad: LiveLaunchpad
+    attention: AttentionList
+    attended: Mapping[str, RunView]
+    """The runs at work and those of entries of attention, by id."""
+    signals_sent: dict[tuple[str, int | None], int]
+    """How many signals each unguarded program was sent, by run and process."""
+    is_read_only: bool
+
+    def permits(self, action: str) -> bool:
+        """Whether an action is not one of those that a read-only cockpit refuses."""
+
+    def look_again(self) -> None:
+        """Have what is shown of attention follow a new mark at once. Any thread."""
+
+    def run_screen(self, view: RunView, tab: str = "") -> Screen[Any]:
+        """The screen of a run, on one of its tabs, to be pushed."""
+
+
+def cockpit_of(app: App[Any]) -> Cockpit:
+    return cast("Cockpit", app)

@@ -1,0 +1,1 @@
+"""What screens are made of: what polls, and what acts on runs."""

@@ -1,0 +1,234 @@
+"""What every screen that follows something shares: a poll thread that never dies in silence.
+
+A worker touches no widget, it posts; a screen that is covered polls nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from textual import on, work
+from textual.content import Content
+from textual.events import ScreenResume
+from textual.widget import Widget
+from textual.worker import Worker, WorkerState, get_current_worker
+
+from albor_core.feed.attention.item import AttentionList
+from albor_core.feed.view import RunView
+from albor_core.run.errors import AlborError
+from albor_tui.look import glyphs
+from albor_tui.messages import CommandReport
+from albor_tui.model.cockpit import Cockpit, cockpit_of
+from albor_tui.model.desk import LiveDesk
+from albor_tui.model.source import LiveSource
+from albor_tui.terminal.textual_private import FrameScreen
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.status_bar import StatusBar
+
+RETRY_S = 2.0
+
+
+class PollingScreen(FrameScreen):
+    """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking`
+    in it.
+
+    Numbers change once per PERIOD_S: more often nobody reads them, and each change is bytes on the
+    link. `period_s` may be raised where nothing moves any more.
+    """
+
+    PERIOD_S = 0.8
+    COVERED_S: float | None = None
+    """How often a covered screen polls, for what others show of it; None: not at all."""
+    ALLOW_IN_MAXIMIZED_VIEW = "TopBar, StatusBar, KeyBar"  # keys act there too, and say so
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.period_s = self.PERIOD_S
+        self._uncovered = threading.Event()
+        self._wanted = threading.Event()  # somebody waits for news
+        self._is_left = False
+        self._is_dark = False
+        self._was_on_top = False
+        self._lost: Widget | None = None  # had the focus when it hid, and nothing has it since
+
+    @property
+    def cockpit(self) -> Cockpit:
+        """The app that the screen is on."""
+        return cockpit_of(self.app)
+
+    @property
+    def source(self) -> LiveSource:
+        return self.cockpit.source
+
+    @property
+    def desk(self) -> LiveDesk:
+        return self.cockpit.desk
+
+    @property
+    def attention(self) -> AttentionList:
+        """What needs a person now, as the app knows it."""
+        return self.cockpit.attention
+
+    def defer_first_frame(self, seconds: float) -> None:
+        """Draw nothing until `has_picture`, or for so long once mounted: at a start each frame of
+        half a picture costs as much time as the whole."""
+        self._is_dark, self._dark_s = True, seconds
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether the first frame is still to come."""
+        return self._is_dark
+
+    def has_picture(self) -> bool:
+        """Whether what is known is worth the first frame."""
+        return True
+
+    def _light(self) -> None:
+        self._is_dark = False
+        self.draw_frame()
+
+    def may_draw(self) -> bool:
+        if self._is_dark and self.has_picture():
+            self._is_dark = False
+        return not self._is_dark
+
+    def on_compose(self) -> None:
+        """Say how large it is before its widgets are made: they are styled once."""
+        app, size = self.app, self.app.size
+        for breakpoints, cells in (
+            (app.HORIZONTAL_BREAKPOINTS, size.width),
+            (app.VERTICAL_BREAKPOINTS, size.height),
+        ):
+            for _, name in [b for b in sorted(breakpoints or ()) if b[0] <= cells][-1:]:
+                self.add_class(name)
+        self.set_class(glyphs.current.is_ascii, "-ascii")
+
+    def on_mount(self) -> None:
+        if self._is_dark:
+            self.set_timer(self._dark_s, self._light)
+        self._uncovered.set()
+        self._poll()
+
+    def on_screen_suspend(self) -> None:
+        self._uncovered.clear()
+        for bar in self.query(StatusBar):
+            bar.dismiss()
+
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        if not self._was_on_top:  # its widgets were styled as they were made
+            event.refresh_styles, self._was_on_top = False, True
+        self._uncovered.set()
+        self.poll_now()
+
+    def on_unmount(self) -> None:
+        self._is_left = True
+        self._uncovered.set()
+        self.poll_now()
+
+    def set_focus(
+        self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False
+    ) -> None:
+        self._lost = (self.focused or self._lost) if widget is None else None
+        super().set_focus(widget, scroll_visible, from_app_focus)
+
+    def on_idle(self) -> None:
+        """Give the focus back to a list that hid because it was empty: without it no key moves."""
+        lost = self._lost
+        if lost is not None and self.app.app_focus and lost in self.focus_chain:
+            self.set_focus(lost, scroll_visible=False)
+
+    def poll_now(self) -> None:
+        """Poll now instead of at the end of the period."""
+        self._wanted.set()
+
+    def shows_key(self, action: str) -> bool:
+        """Whether a key does something now, and would not only be refused."""
+        return True
+
+    def key_word(self, action: str) -> str:
+        """What the key bar calls an action now; "" for what its binding says."""
+        return ""
+
+    def effect_of(self, action: str) -> str:
+        """What an action would do now; "" where the words of its key say it."""
+        return ""
+
+    def follow(self) -> None:
+        """Poll and post until cancelled. Runs in a thread."""
+        raise NotImplementedError
+
+    def ticking(self) -> Iterator[None]:
+        """One turn per period while the screen is on top, and per COVERED_S while it is not, until
+        the worker is cancelled."""
+        worker = get_current_worker()
+        while not (self._is_left or worker.is_cancelled):
+            is_on_top = self._uncovered.wait(0.0 if self.COVERED_S else 1.0)
+            if (is_on_top or self.COVERED_S) and not self._is_left:
+                self._wanted.clear()
+                yield
+                self._wanted.wait(self.period_s if is_on_top else self.COVERED_S)
+
+    @work(thread=True, exclusive=True, group="poll", exit_on_error=False)
+    def _poll(self) -> None:
+        self.follow()
+
+    @work(thread=True, group="command", exit_on_error=False)
+    def send_command(self, view: RunView, cmd: str, argument: str = "") -> None:
+        """Deliver a command; each stage is shown."""
+        for report in self.source.command(view, cmd, argument):
+            self.post_message(report)
+
+    @on(CommandReport)
+    def show_report(self, message: CommandReport) -> None:
+        self.query_one(StatusBar).report(message)
+
+    @on(Worker.StateChanged)
+    def report_failure(self, event: Worker.StateChanged) -> None:
+        if event.state is not WorkerState.ERROR or event.worker.node is not self:
+            return
+        error = event.worker.error
+        words = (
+            error.message if isinstance(error, AlborError) else f"{type(error).__name__}: {error}"
+        )
+        self.log.error(f"{event.worker.group}: {error!r}")
+        self.query_one(StatusBar).show_message(f"{event.worker.group}: {words}", "$error")
+        if event.worker.group == "poll":
+            self.set_timer(RETRY_S, self._poll)
+
+    @property
+    def is_on_top(self) -> bool:
+        """Whether nothing covers it. May be asked in its thread."""
+        return self._uncovered.is_set()
+
+    def action_back(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+        else:
+            self.app.pop_screen()
+
+    def action_zoom(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+        elif self.focused is not None:
+            self.maximize(self.focused)
+
+    @property
+    def is_free_to_tell(self) -> bool:
+        """Whether a notice has a place: no command waits there for its answer."""
+        return not self.query_one(StatusBar).is_waiting
+
+    def show_notice(self, line: Content) -> None:
+        """One line in the status bar about what came up elsewhere."""
+        self.query_one(StatusBar).show_line(line)
+
+    def runs_changed(self) -> None:
+        """The app knows other figures of the runs that attention is about."""
+
+    @on(Chart.NoExtreme)
+    def show_no_extreme(self) -> None:
+        self.show_message("no point stands out", "$ink-muted")
+
+    def show_message(self, words: str, tone: str = "$ink") -> None:
+        """One line in the status bar."""
+        self.query_one(StatusBar).show_message(words, tone)

@@ -1,0 +1,1 @@
+"""The list of runs: its screen, its order, what is selected."""

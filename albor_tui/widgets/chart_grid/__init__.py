@@ -1,0 +1,1 @@
+"""Many charts side by side, looked at alike."""

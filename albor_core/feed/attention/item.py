@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from albor_core.feed.view.run_view import plain
+from albor_core.run.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from albor_core.documents.alerts import AttentionFields

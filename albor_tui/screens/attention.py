@@ -371,7 +371,7 @@ class AttentionScreen(RunActionsScreen):
         def job() -> str:
             for item in items:
                 write(item)
-            cockpit.look_again()
+            cockpit.refresh_attention()
             return items[0].word if len(items) == 1 else f"{len(items)} entries"
 
         name = whose(items[0]) if len({whose(item) for item in items}) == 1 else "all"

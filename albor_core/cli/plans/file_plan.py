@@ -123,11 +123,11 @@ def _estimated(estimate: Callable[[], Estimate]) -> tuple[Estimate, list[dict[st
     try:
         return estimate(), []
     except AlborError as error:
-        return Estimate(), problems_of(error)
+        return Estimate(), listed_problems(error)
     except OSError as error:
         if (refusal := refused_by_the_machine(error)) is None:
             raise
-        return Estimate(), problems_of(refusal)
+        return Estimate(), listed_problems(refusal)
 
 
 def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
@@ -202,7 +202,7 @@ def run_source(reference: str) -> Path | str:
         return Path(reference) if os.sep in reference else reference
 
 
-def problems_of(error: AlborError) -> list[dict[str, str]]:
+def listed_problems(error: AlborError) -> list[dict[str, str]]:
     """An error as problems of a plan."""
     if isinstance(error, ConfigError) and error.problems:
         return [_problem(error.code, one) for one in error.problems]

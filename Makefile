@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE  # or each process of the tests compiles the pa
 STAMP := $(VENV)/installed-$(PROJECT)
 USER_STAMP := $(VENV)/user-$(PROJECT)
 
-.PHONY: help demo test sweep chaos check golden ui bench gpu peers install
+.PHONY: help demo test sweep research chaos check golden ui bench gpu peers install
 help:            ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  -/'
 
@@ -40,6 +40,9 @@ test: $(STAMP)   ## every behaviour, on a CPU: 11 to 17 minutes on two cores
 
 sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs; SHARE=N: one file in N, as the commit draws them
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'sweep and not gpu' $(if $(SHARE),--share $(SHARE)) $(if $(WITHIN),--within $(WITHIN) -rs)
+
+research: $(STAMP)  ## tests of research/, which no other target runs, and of the speed gate
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu' research/tests
 
 chaos: $(STAMP)  ## 200 faults over the whole of a run, for two seeds: it must end where the undisturbed one does
 	$(BIN)/python tests/chaos/soak.py --faults 200 --seeds 1 2

@@ -12,7 +12,7 @@ import time
 import traceback
 from contextlib import suppress
 
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 from albor_core.run.values.clean import clean
 
 MAX_BYTES = 256 << 10

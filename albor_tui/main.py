@@ -178,7 +178,7 @@ def _print(document: dict[str, Any], stream: TextIO) -> None:
 
 def _resolve(target: str | None) -> tuple[Any, Path | None]:
     """A run, or a place that holds runs (None: this home). Raises NotFoundError."""
-    from albor_core.run.rundir import runs_in
+    from albor_core.run.home.runs import runs_in
     from albor_core.store.query.resolve import find_run
 
     if target is None:

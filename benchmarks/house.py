@@ -8,8 +8,9 @@ albor_tui unless said otherwise:
 
 - flat: modules directly in a folder, `__init__` left out; above 15 (30 in tests) a folder is full.
 - doubles: names of public classes that stand at the top of more than one module.
-- mfu: files whose code or SQL says `mfu`; JSON schemas apart.
-- exit: modules that build the document albor.exit/1, and constants that name exit.json.
+- mfu: files whose code or SQL says `mfu`; the types of documents apart.
+- exit: modules that build the document albor.exit/1 (its type apart), and constants that name
+  exit.json.
 - checkpoint names: string constants with a pattern, prefix or f-string of `step-N`, by module.
 - _number: functions of that name, at any depth.
 - complex: functions with 1 + if, for, while, except, and/or, x if y else z, if of a comprehension,
@@ -35,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 HOUSE = ("albor_core", "albor_tui")
+DOCUMENTS = "albor_core.documents"
 FULL, FULL_OF_TESTS, TOO_COMPLEX = 15, 30, 15
 EXIT_DOCUMENT, EXIT_FILE = "albor.exit/1", "exit.json"
 # what follows or precedes the number in a name, and not the "step-time" of a sentence
@@ -278,6 +280,9 @@ def measure(root: Path) -> dict[str, Any]:
     rooms, tests = flat(root), flat(root, ["tests"])
     number = [f"{m.name}:{f.lineno}" for m, f in functions(modules) if f.name == "_number"]
     names = saying(modules, CHECKPOINT_NAME)
+    naming_mfu = naming(root, "mfu", ".py", ".sql")
+    typed = f"{DOCUMENTS.replace('.', '/')}/"
+    builders = [module for module in modules if not module.name.startswith(f"{DOCUMENTS}.")]
     return {
         "modules": len([m for m in modules if m.path.name != "__init__.py"]),
         "lines": sum(len(module.text.splitlines()) for module in modules),
@@ -285,9 +290,9 @@ def measure(root: Path) -> dict[str, Any]:
         "full_folders": {name: n for name, n in rooms.items() if n > FULL},
         "full_test_folders": {name: n for name, n in tests.items() if n > FULL_OF_TESTS},
         "double_classes": doubles(modules),
-        "mfu_files": naming(root, "mfu", ".py", ".sql"),
-        "mfu_schemas": naming(root, "mfu", ".json"),
-        "exit_documents": saying(modules, re.compile(f"^{re.escape(EXIT_DOCUMENT)}$")),
+        "mfu_files": [name for name in naming_mfu if not name.startswith(typed)],
+        "mfu_schemas": [name for name in naming_mfu if name.startswith(typed)],
+        "exit_documents": saying(builders, re.compile(f"^{re.escape(EXIT_DOCUMENT)}$")),
         "exit_names": saying(modules, re.compile(f"(^|/){re.escape(EXIT_FILE)}$")),
         "checkpoint_names": names,
         "checkpoint_name_modules": sorted({place.rpartition(":")[0] for place in names}),
@@ -309,7 +314,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         f"test folders of more than {FULL_OF_TESTS}": len(found["full_test_folders"]),
         "public class names with two homes or more": len(found["double_classes"]),
         "files that say `mfu` (code and SQL)": len(found["mfu_files"]),
-        "JSON schemas that say `mfu`": len(found["mfu_schemas"]),
+        "types of documents that say `mfu`": len(found["mfu_schemas"]),
         "places that build exit.json": len(found["exit_documents"]),
         "places that spell a checkpoint's name": len(found["checkpoint_names"]),
         "modules that do": len(found["checkpoint_name_modules"]),

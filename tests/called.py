@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from albor_core.cli.main import run
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 
 
 def call(*words, stdin=b""):

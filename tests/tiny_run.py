@@ -23,8 +23,9 @@ from albor_core.data.pack.manifest import Shard, shard_fields, write_manifest
 from albor_core.guard.process.processes import environment_of, process_table
 from albor_core.run.files.publish import sha256_file
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import StateWriter
 from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import faults_from

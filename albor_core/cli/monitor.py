@@ -18,13 +18,9 @@ from albor_core.feed.runs.state_word import LIVE_WORDS, shown_word
 from albor_core.feed.runs.status import gather, judge
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.guard_state import read_guard
-from albor_core.run.rundir import (
-    RunDir,
-    check_home,
-    folder_of,
-    registered_runs,
-    runs_in,
-)
+from albor_core.run.home.folders import check_home
+from albor_core.run.home.runs import registered_runs, runs_in
+from albor_core.run.rundir import RunDir, folder_of
 from albor_core.run.values.lenient import integer
 from albor_core.store.query.resolve import find_run
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 
 
 @dataclass

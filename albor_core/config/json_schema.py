@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from albor_core.config.load import Config, limits
+from albor_core.config.config import Config
 from albor_core.config.recipes.causal_lm import SHORTEST
 from albor_core.config.recipes.own import CLASS
 from albor_core.config.recipes.registry import DEFAULT, entries
 from albor_core.config.sections.architecture import BIASES_OFF, BIASES_ON, ArchitectureConfig
 from albor_core.config.sections.section import Section
+from albor_core.config.text.fields import limits
 from albor_core.run.values.numbers import WRITTEN
 
 _BOUNDS = {

@@ -6,7 +6,8 @@ import json
 import shlex
 from typing import Any
 
-from albor_core.config.load import Config, load_config, parse_config
+from albor_core.config.config import Config
+from albor_core.config.load import load_config, parse_config
 from albor_core.run import checkpoints
 from albor_core.run.errors import ConfigError, NotFoundError, Problem, UsageError
 from albor_core.run.rundir import RunDir, load_json, read_json

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from albor_core.config.load import Config, first_section
+from albor_core.config.config import Config
 from albor_core.config.recipes.registry import DEFAULT, entries, required, settings_type
 from albor_core.config.sections.section import Section
+from albor_core.config.text.fields import first_section
 
 _HEAD = """# Configuration
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.config.load import LoadedConfig, parse_config, with_defaults
-from albor_core.config.strict_yaml import MAX_BYTES, load_yaml
+from albor_core.config.text.strict_yaml import MAX_BYTES, load_yaml
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.rundir import RunDir, open_plain

@@ -8,7 +8,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from albor_core.config.load import Config, LoadedConfig, parse_config
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig, parse_config
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.values.webhook_url import HIDDEN
 

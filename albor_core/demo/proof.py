@@ -2,10 +2,10 @@
 
 proof.tar.xz beside this file is the record of one run of 2026-11-28 on one H200 with torch 2.11,
 
-    python benchmarks/results/proof.py --out p --record proof.tar.xz
+    python research/proof.py --out p --record proof.tar.xz
 
 which trained 398.5M parameters on 108.0M tokens, its trainer killed (-9) twice, and evaluated the
-last checkpoint. benchmarks/results/record.py says what a record leaves out, above all weights. This
+last checkpoint. research/record.py says what a record leaves out, above all weights. This
 module has no facts of the run: each is read from its files and from the store made of them.
 """
 
@@ -25,15 +25,10 @@ from typing import Any
 from albor_core.demo.folder import make_folder
 from albor_core.run.errors import AlborError, InUseError, TryAgainError, UsageError, remedy
 from albor_core.run.files.whole_file import temporary_beside, write_bytes
-from albor_core.run.registry import is_same_run, known_as, register
-from albor_core.run.rundir import (
-    RunDir,
-    check_writable,
-    open_plain,
-    own_home,
-    read_json,
-    registered_runs,
-)
+from albor_core.run.home.folders import check_writable, own_home
+from albor_core.run.home.registry import is_same_run, known_as, register
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.values.lenient import mapping, sequence
 from albor_core.run.values.step_time import step_seconds
 from albor_core.store.file.paths import local_store

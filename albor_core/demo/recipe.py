@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.config.load import Config, LoadedConfig, load_packaged
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig, load_packaged
 from albor_core.demo.corpus import SEQ_LEN, DemoData, Say, short_hash
 from albor_core.launch.local import LOCAL
 from albor_core.launch.planned import plan_run

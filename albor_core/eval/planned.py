@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from albor_core.config.sections.numbers import Count
 from albor_core.config.sections.section import Section
-from albor_core.config.strict_yaml import load_yaml, refusal
+from albor_core.config.text.strict_yaml import load_yaml, refusal
 from albor_core.eval.registry import fields_of, make_tasks
 from albor_core.eval.sections import section_problems
 from albor_core.eval.target import Target

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from albor_core.config.strict_yaml import refusal
+from albor_core.config.text.strict_yaml import refusal
 from albor_core.eval.sections import TaskSection, read_section
 from albor_core.eval.task import Task
 from albor_core.run.errors import ConfigError, Problem, UsageError

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from albor_core.config.load import LIMIT_WORDS, shown_value, words_of
 from albor_core.config.sections.numbers import Count
 from albor_core.config.sections.section import CROSS_CHECK, Section
-from albor_core.config.strict_yaml import refusal
+from albor_core.config.text.fields import LIMIT_WORDS
+from albor_core.config.text.problems import shown_value, words_of
+from albor_core.config.text.strict_yaml import refusal
 from albor_core.run.errors import Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

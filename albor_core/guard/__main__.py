@@ -12,8 +12,8 @@ from albor_core.guard.records import log_line
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.files.whole_file import clear_halves
+from albor_core.run.home.registry import refuse_unlaunched
 from albor_core.run.liveness import take_lock
-from albor_core.run.registry import refuse_unlaunched
 from albor_core.run.rundir import RunDir
 
 

@@ -21,8 +21,8 @@ from typing import Any
 from albor_core.run.errors import AlborError, ConfigError, InUseError
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_options import Options, parse_options
+from albor_core.run.home.registry import mark_launched_here
 from albor_core.run.liveness import lock_holder
-from albor_core.run.registry import mark_launched_here
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.redact import redact

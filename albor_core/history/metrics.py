@@ -10,11 +10,12 @@ from albor_core.history.columns import Column, Columns, column
 from albor_core.history.frames import Frame
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.headlines import HOUSE_NAMES
-from albor_core.run.rundir import RunDir, placed
-from albor_core.store.file.axis import SECONDS, STEP
-from albor_core.store.index.write import WALL_KEY
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir
+from albor_core.store.file.axis import SECONDS, STEP, WALL_KEY
 from albor_core.store.query.names import metric_of
-from albor_core.store.query.reader import Reader, SeriesIds
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.series.series_reader import SeriesIds
 from albor_core.store.rows.rows import KeyStat
 from albor_core.store.rows.ruler import Ruler
 

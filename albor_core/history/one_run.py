@@ -11,7 +11,8 @@ from albor_core.history.columns import Columns, column
 from albor_core.history.frames import Frame
 from albor_core.history.metrics import Metrics
 from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
-from albor_core.run.rundir import RunDir, placed, read_json
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.defined_metrics import FACT, Defined, defined_by
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.names import meant_metric

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.config.clock import Clock, Place, place_in
-from albor_core.config.load import Config, LoadedConfig, with_defaults
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig, with_defaults
 from albor_core.config.resume_changes import change_refused, edited, never_allowed, origin
 from albor_core.config.secret_urls import without_secrets
 from albor_core.launch.planned import plan_run

@@ -10,7 +10,8 @@ from pathlib import Path
 from albor_core.andon.channels.plan_sinks import notify_problems, notify_sentences
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.config.choices import PackingName
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig
 from albor_core.config.recipes.own import own_class
 from albor_core.config.secret_urls import sink_entries
 from albor_core.kernels.backend_override import unmet_demand

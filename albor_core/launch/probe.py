@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig
 from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.launch.environment import trainer_environment
 from albor_core.launch.found_gpu import visible
@@ -39,9 +40,10 @@ from albor_core.plan.speed import (
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.whole_file import ended_by_signals
+from albor_core.run.home.folders import own_home, private_folder
 from albor_core.run.journal import read_journal
 from albor_core.run.program.parent_death import die_with_parent
-from albor_core.run.rundir import RunDir, own_home, private_folder
+from albor_core.run.rundir import RunDir
 from albor_core.telemetry.gpu import Gpus
 from albor_core.telemetry.sample import GpuSample
 

@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from albor_core.andon.channels.kept_sinks import keep_sinks
+from albor_core.config.config import Config
 from albor_core.config.kept_config import config_of
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.load import LoadedConfig
 from albor_core.config.recipes.own import own_class
 from albor_core.config.resume_changes import origin, set_later
 from albor_core.config.secret_urls import secrets_of, sink_entries, without_secrets
@@ -20,17 +21,11 @@ from albor_core.plan.start_weights import parent_run
 from albor_core.run.errors import AlborError, ConfigError, InUseError, Problem, StoreError
 from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.folders import own_home, private_folder
+from albor_core.run.home.new_run import create_run
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
-from albor_core.run.rundir import (
-    RunDir,
-    create_run,
-    is_run_id,
-    new_run_id,
-    own_home,
-    private_folder,
-    read_json,
-)
+from albor_core.run.rundir import RunDir, is_run_id, new_run_id, read_json
 from albor_core.store.index.annotations import MAX_CHARS, annotate
 from albor_core.store.spans.collector import keep_collector
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from contextlib import chdir
 
+from albor_core.config.config import Config
 from albor_core.config.kept_config import config_of, read_resolved
-from albor_core.config.load import Config
 from albor_core.guard.launch import already_guarded
 from albor_core.launch.edits import apply_edits, is_unbegun
 from albor_core.launch.environment import rank_environment, trainer_environment
@@ -20,8 +20,8 @@ from albor_core.launch.run_folder import home_of_paths
 from albor_core.plan.start_weights import start_weights
 from albor_core.run.errors import ConfigError, InUseError
 from albor_core.run.files.pulled_file import refuse_pulled
+from albor_core.run.home.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.program.launched_rank import LaunchedRank
-from albor_core.run.registry import refuse_unlaunched, resumed_by_config
 from albor_core.run.rundir import RunDir
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig
 from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.launch.probe import own_folder, temporary_home, train_here
 from albor_core.launch.run_folder import new_run

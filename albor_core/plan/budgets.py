@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from albor_core.andon.budgets.limits import BudgetLimits, use
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.plan.estimates import Duration, PlannedSteps
 from albor_core.plan.facts import PlanFacts
 from albor_core.run.values.quantity import percent

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.config.clock import Clock, Place, place_in
-from albor_core.config.load import Config, with_defaults
+from albor_core.config.config import Config
+from albor_core.config.load import with_defaults
 from albor_core.config.resume_changes import changed_fields, never_allowed
 from albor_core.config.sections.model import InitializationConfig
 from albor_core.run.checkpoints import newest, step_of

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 
 from albor_core.andon.health.schedule import Promise
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 
 ROWS = 5
 POINTS = 61

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from albor_core.config.clock import Clock, Place
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.plan.facts import PlanFacts, SplitFacts
 
 ASSUMED_MFU = 0.35

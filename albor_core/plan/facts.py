@@ -24,7 +24,7 @@ from albor_core.run.errors import AlborError, Problem
 from albor_core.run.program.provenance import git_facts
 
 if TYPE_CHECKING:  # loads pydantic, which the tracker of a foreign loop has no use for
-    from albor_core.config.load import Config
+    from albor_core.config.config import Config
     from albor_core.config.recipes.entry import Numbers
     from albor_core.config.sections.data import MixtureSource
     from albor_core.plan.speed import MeasuredSpeed

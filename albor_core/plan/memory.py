@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from albor_core.config.choices import FUSED_OPTIMIZERS
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.microbatches import share_of
 from albor_core.config.recipes.entry import ParameterCounts
 from albor_core.config.recipes.own import own_class

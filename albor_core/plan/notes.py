@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.sections.architecture import ArchitectureConfig
 from albor_core.config.sections.training import TrainingConfig
 from albor_core.plan.estimates import (

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from albor_core.config.clock import Place
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.plan.budgets import (
     Expenses,
     PlannedBudget,

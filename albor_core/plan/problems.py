@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.plan.estimates import Disk, PlannedSteps
 from albor_core.plan.facts import PlanFacts, SplitFacts
 from albor_core.plan.memory import MemoryEstimate

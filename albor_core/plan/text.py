@@ -7,7 +7,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.sections.model import InitializationConfig
 from albor_core.plan.curve import drawn, promise_of
 from albor_core.plan.estimates import Duration

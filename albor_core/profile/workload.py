@@ -14,7 +14,7 @@ from albor_core.config.shape import ModelShape
 from albor_core.run.errors import ConfigError
 
 if TYPE_CHECKING:
-    from albor_core.config.load import Config
+    from albor_core.config.config import Config
 
 METADATA = "albor"
 """The key of a trace under which `Workload.to_json` stands."""

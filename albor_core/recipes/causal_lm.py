@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.data.load.order import Order
 from albor_core.data.load.source import TokenSource
 from albor_core.data.pack.special_tokens import SpecialIds, tokenizer_file

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.data.pack.manifest import Manifest
 from albor_core.data.pack.special_tokens import (
     CONFIG,

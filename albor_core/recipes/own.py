@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from albor_core.checkpoint.tensorfile import DTYPES
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.recipes.own import OwnClass, own_class
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.recipe import Forward, Recipe, Source

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from albor_core.checkpoint.folder import MODEL
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.recipes.registry import settings_of
 from albor_core.data.load.order import Order, SequenceOrder
 from albor_core.data.pack.special_tokens import SpecialIds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.recipes.registry import entry_of
 from albor_core.recipes.own import load_recipe
 from albor_core.recipes.recipe import Recipe

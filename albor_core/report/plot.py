@@ -30,11 +30,10 @@ from albor_core.report.chart import (
 )
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.headlines import HOUSE_NAMES
-from albor_core.run.rundir import placed
+from albor_core.run.home.runs import placed
 from albor_core.run.values.clean import clean
-from albor_core.store.file.axis import SECONDS
+from albor_core.store.file.axis import SECONDS, WALL_KEY
 from albor_core.store.file.paths import local_store
-from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import metric_of
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.ruler import Ruler

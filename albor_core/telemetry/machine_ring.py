@@ -20,8 +20,9 @@ from typing import Any
 
 import orjson
 
+from albor_core.run.home.folders import albor_home
 from albor_core.run.liveness import boot_id
-from albor_core.run.rundir import albor_home, open_plain
+from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import finite_of, text_of
 from albor_core.telemetry.sample import (
     GpuSample,

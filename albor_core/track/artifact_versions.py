@@ -21,8 +21,9 @@ from pathlib import Path
 
 from albor_core.run.errors import InUseError, NotFoundError
 from albor_core.run.files.media_file import is_hash
+from albor_core.run.home.folders import albor_home, private_folder
 from albor_core.run.journal import parse_json
-from albor_core.run.rundir import albor_home, open_plain, private_folder
+from albor_core.run.rundir import open_plain
 from albor_core.run.values.metrics import as_text, printable
 
 MAX_NAME_CHARS = 128

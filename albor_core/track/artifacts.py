@@ -27,7 +27,9 @@ from albor_core.run.files.media_file import (
     publish_copy,
 )
 from albor_core.run.files.whole_file import temporary_beside
-from albor_core.run.rundir import open_plain, pointer_of, read_json, run_at
+from albor_core.run.home.folders import pointer_of
+from albor_core.run.home.runs import run_at
+from albor_core.run.rundir import open_plain, read_json
 from albor_core.run.values.metrics import as_text, printable
 from albor_core.track.artifact_versions import Version, find, name_of, take
 from albor_core.track.encode.medium import RefusedError

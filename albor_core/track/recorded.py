@@ -115,10 +115,9 @@ def _stored(run: RunDir, step: int, keys: Sequence[str]) -> dict[str, float]:
 
 def _of_store(db: sqlite3.Connection, run: RunDir) -> Recorded | None:
     """None where the store is not of this journal."""
-    from albor_core.store.file.axis import STEP  # noqa: PLC0415  resume only
+    from albor_core.store.file.axis import STEP, WALL_KEY  # noqa: PLC0415  resume only
     from albor_core.store.index.indexer import load_positions  # noqa: PLC0415
     from albor_core.store.index.sources import is_same_file  # noqa: PLC0415
-    from albor_core.store.index.write import WALL_KEY  # noqa: PLC0415
 
     row = db.execute("SELECT id FROM runs WHERE run = ?", (run.own_id,)).fetchone()
     if row is None:

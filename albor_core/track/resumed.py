@@ -14,9 +14,11 @@ from albor_core.run.errors import AlborError, InUseError, UsageError, remedy
 from albor_core.run.exit import end_word, read_exit
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
+from albor_core.run.home.folders import pointer_of
+from albor_core.run.home.registry import known_as, register
+from albor_core.run.home.runs import run_at
 from albor_core.run.liveness import lock_holder, take_lock
-from albor_core.run.registry import known_as, register
-from albor_core.run.rundir import RunDir, pointer_of, read_json, run_at
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.run.values.lenient import whole_of
 from albor_core.track import open_runs

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from albor_core.guard.supervised_attempt import SupervisedAttempt, inherited_attempt
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError, remedy
+from albor_core.run.home.folders import albor_home, pointer_of
+from albor_core.run.home.new_run import create_run
 from albor_core.run.liveness import take_lock
 from albor_core.run.program.job_rank import ALONE, JobRank, job_rank
 from albor_core.run.program.provenance import script_of_process, versions
 from albor_core.run.program.recorded_code import recorded_code
-from albor_core.run.rundir import RunDir, albor_home, create_run, is_run_id, new_run_id, pointer_of
+from albor_core.run.rundir import RunDir, is_run_id, new_run_id
 from albor_core.run.values.directions import check_goals
 from albor_core.run.values.lenient import integer
 from albor_core.run.values.metrics import LoggedNames, Odd, printable

@@ -57,7 +57,7 @@ from albor_core.train.ranks.rank_processes import (
 )
 
 if TYPE_CHECKING:
-    from albor_core.config.load import Config
+    from albor_core.config.config import Config
     from albor_core.train.loop import Training
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from albor_core.andon.bricks.names import Brick
 from albor_core.config.clock import Clock
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.microbatches import RankShare, share_of
 from albor_core.config.recipes.own import own_class
 from albor_core.config.sections.optimizer import OptimizerConfig
@@ -36,7 +36,7 @@ from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.recipes.registry import recipe_of
 from albor_core.recipes.trainable import Trainable
 from albor_core.run.errors import ConfigError
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import DevicePeaks
 from albor_core.train.kernel_choices import KeptChoices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from albor_core.andon.health.facts import HealthFacts
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.run.rundir import read_json
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.earlier_runs import earlier_losses

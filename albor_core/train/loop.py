@@ -34,7 +34,7 @@ from albor_core.andon.health.gradients import ZCLIP_KEY
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
 from albor_core.checkpoint.retention import Retention, clear_doomed
 from albor_core.checkpoint.saver import Saver
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.kernels import dispatch
 from albor_core.plan.recipes.own import folder_of
 from albor_core.profile.workload import workload_of

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from torch import Tensor
 
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.plan.recipes.own import folder_of
 from albor_core.recipes.recipe import Rows
 from albor_core.run.checkpoints import name_of

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from albor_core.feed.runs.status import run_status
 from albor_core.feed.view import RunView
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
-from albor_core.run.rundir import read_json, runs_in
+from albor_core.run.home.runs import runs_in
+from albor_core.run.rundir import read_json
 from albor_core.run.values.lenient import mapping_of, text
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.query.resolve import find_run
@@ -310,7 +311,7 @@ def _sayable(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _note_look(wall: float) -> None:
     from albor_core.feed.attention.marks import note_look
-    from albor_core.run.rundir import albor_home
+    from albor_core.run.home.folders import albor_home
 
     if albor_home().is_dir():
         note_look(albor_home(), wall)

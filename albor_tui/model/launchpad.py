@@ -54,7 +54,7 @@ class LiveLaunchpad:
     def configs(self) -> tuple[ConfigFile, ...]:
         """Those launched lately, then those of ./configs and of the working directory, then those
         that come with Albor."""
-        from albor_core.config.config_file import packaged_configs
+        from albor_core.config.text.config_file import packaged_configs
 
         found: dict[Path, ConfigFile] = {}
         for path, wall in recent_configs().items():
@@ -155,7 +155,7 @@ def _about(path: Path) -> str:
 
 def _written(path: Path, overrides: Sequence[str]) -> Mapping[str, str]:
     """What stands in a file that does not fit the models, as far as it is YAML at all."""
-    from albor_core.config.strict_yaml import load_yaml
+    from albor_core.config.text.strict_yaml import load_yaml
 
     try:
         data = load_yaml(path.read_bytes(), file=str(path)).data

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from albor_core.feed.attention.item import SEVERITIES, AttentionItem
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 
 
 class Loudness(NamedTuple):

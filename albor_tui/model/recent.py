@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 
 MOST = 20
 _MAX_BYTES = 1 << 16

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from albor_core.feed.view import RunView, TerminalView
 from albor_core.run.errors import AlborError, NotFoundError
-from albor_core.run.rundir import RunDir, placed
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir
 from albor_core.store.rows.series import Series
 from albor_tui.messages import AttentionChanged, CommandReport
 

@@ -34,8 +34,9 @@ from arguments import new_folder, positive, there  # noqa: E402
 from cockpit import Figure, albor, key_times, p99  # noqa: E402
 
 from albor_core import track  # noqa: E402
+from albor_core.run.home.new_run import create_run  # noqa: E402
 from albor_core.run.journal import Journal  # noqa: E402
-from albor_core.run.rundir import RunDir, create_run  # noqa: E402
+from albor_core.run.rundir import RunDir  # noqa: E402
 from albor_core.store.index.indexer import Indexer  # noqa: E402
 
 METRICS = 8

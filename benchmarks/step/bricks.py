@@ -38,8 +38,9 @@ import torch
 from albor_core.andon.bricks.names import OF_STEP, brick_key, brick_name, in_order
 from albor_core.andon.bricks.window import WINDOW
 from albor_core.config.load import load_config
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.run.state import StateWriter
 from albor_core.train.loop import Training
 from albor_core.train.process.attempt import Attempt

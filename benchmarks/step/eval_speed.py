@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.eval.kinds.windows import windows
 from albor_core.eval.subject import DTYPES, EvaluatedModel
 from albor_core.model.llama import Llama, LlamaConfig, init_weights

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import torch
 
-from albor_core.cli.generate import place_of
-from albor_core.config.load import Config
+from albor_core.cli.model.generate import place_of
+from albor_core.config.config import Config
 from albor_core.model.generate.measure import Load, MeasuredLoad, measure, read_bandwidth
 from albor_core.model.generate.peer import Peer
 from albor_core.model.llama import Llama, LlamaConfig, init_weights

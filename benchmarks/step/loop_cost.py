@@ -32,7 +32,8 @@ import pyarrow.parquet as pq
 import torch
 
 from albor_core.config.load import load_config
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir
 from albor_core.run.state import StateWriter
 from albor_core.train.loop import Training
 from albor_core.train.process.attempt import Attempt

@@ -25,7 +25,7 @@ from albor_core.run.values.directions import direction
 from albor_core.store.file import search
 from albor_core.store.file.connect import exclusive, open_writer, transaction
 from albor_core.store.index.global_share import MINOR_BUCKETS
-from albor_core.store.index.levels import PREVIEW_BUCKETS, group_points, pack_preview
+from albor_core.store.index.series.levels import PREVIEW_BUCKETS, group_points, pack_preview
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from arguments import new_folder, positive

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import make_history
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))

@@ -24,8 +24,9 @@ from pathlib import Path
 
 import orjson
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.reader import Reader
 from albor_core.store.upkeep.rebuild import rebuild

@@ -159,8 +159,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 def wait_for_index(folder: Path) -> None:
     """Until all is indexed and the index process has gone: the stores count too."""
+    from albor_core.run.home.runs import runs_in
     from albor_core.run.liveness import lock_holder
-    from albor_core.run.rundir import runs_in
     from albor_core.store.index.catch_up import drain_index
 
     (run,) = runs_in(folder)
@@ -173,8 +173,8 @@ def rebuilt(steps: int) -> None:
     """Time `rebuild` on a run of one series."""
     import orjson
 
+    from albor_core.run.home.new_run import create_run
     from albor_core.run.journal import Journal
-    from albor_core.run.rundir import create_run
     from albor_core.store.query.reader import Reader
     from albor_core.store.upkeep.rebuild import rebuild
 

@@ -157,8 +157,8 @@ def steps(name: str, folder: Path) -> list[int]:
 
 
 def _of_albor(folder: Path) -> list[int]:
+    from albor_core.run.home.runs import runs_in
     from albor_core.run.journal import read_journal
-    from albor_core.run.rundir import runs_in
     from albor_core.store.index.catch_up import drain_index
     from albor_core.store.query.reader import Reader
 

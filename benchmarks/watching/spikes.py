@@ -32,8 +32,8 @@ from albor_core.config.load import parse_config
 from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pack.tokenizer import train_tokenizer
 from albor_core.data.read.sources import import_sources
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import create_run
 from albor_core.run.state import StateWriter
 from albor_core.train.loop import Training
 from albor_core.train.process.attempt import Attempt, Outcome

@@ -144,8 +144,8 @@ def on_disk(pairs: int, seed: int, length: int = 400, rho: float = 0.5) -> bool:
 
 
 def _write(folder: Path, run_id: str, values: Sequence[float], how: dict[str, Any]) -> None:
+    from albor_core.run.home.new_run import create_run
     from albor_core.run.journal import Journal
-    from albor_core.run.rundir import create_run
     from albor_core.store.index.indexer import index_now
 
     run = create_run(

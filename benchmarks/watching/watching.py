@@ -102,8 +102,8 @@ def measure_sampler(seconds: int) -> float:
 
 def measure_watcher(seconds: int) -> float:
     """Processor seconds of one look, once a second, while the ring has a new sample each time."""
+    from albor_core.run.home.new_run import create_run
     from albor_core.run.liveness import Liveness
-    from albor_core.run.rundir import create_run
     from albor_core.store.watch.watcher import Watcher
     from albor_core.telemetry.gpu import Gpus
     from albor_core.telemetry.machine_ring import Ring, ring_path

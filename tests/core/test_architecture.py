@@ -124,7 +124,7 @@ def test_no_function_is_too_complex_and_a_public_class_name_means_one_thing(monk
 
 
 def test_code_is_ascii_except_the_table_of_symbols():
-    for room in ("albor_core", "albor_tui", "benchmarks", "tests"):
+    for room in ("albor_core", "albor_tui", "benchmarks", "research", "tests"):
         for path in (ROOT / room).rglob("*.py"):
             if path.name != "glyphs.py":
                 assert path.read_bytes().isascii(), path

@@ -1,4 +1,4 @@
-"""What scripts below benchmarks/ refuse, before they measure anything."""
+"""What scripts in benchmarks/ and research/ refuse, before they measure anything."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import arguments
 
 BENCHMARKS = Path(arguments.__file__).parent
+RESEARCH = BENCHMARKS.with_name("research")
 OTHERS = {  # have a rule of their own
     ("gate.py", "--times"),
     ("gate.py", "--pairs"),  # at least as many as can agree
@@ -49,7 +50,7 @@ def options_of(path: Path) -> dict[str, str]:
 def every_option() -> dict[tuple[str, str], str]:
     return {
         (path.name, option): kind
-        for path in BENCHMARKS.rglob("*.py")
+        for path in (*BENCHMARKS.rglob("*.py"), *RESEARCH.rglob("*.py"))
         for option, kind in options_of(path).items()
     }
 
@@ -128,7 +129,6 @@ def test_paths_are_told_from_what_cannot_be_one(tmp_path):
         ("step/generate.py", "--batch", "0"),
         ("step/generate.py", "--layers", "0"),
         ("step/plan_probe.py", "--runs", "0"),
-        ("results/restart.py", "--kills", "0"),
         ("tracker/make_history.py", "home", "--runs", "0"),
         ("watching/expected_loss.py", "--runs", "0"),
     ],
@@ -155,7 +155,7 @@ def refused(words, said, **how):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["step/generate.py", "step/plan_probe.py", "results/restart.py"])
+@pytest.mark.parametrize("script", ["step/generate.py", "step/plan_probe.py"])
 def test_a_config_that_is_none_is_named_and_its_own_is_found_from_anywhere(script, tmp_path):
     refused((script, "--config", "/nope.yaml"), "--config: /nope.yaml: No such file", cwd=tmp_path)
     if script != "step/generate.py":

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
 PAGES = (README, ROOT / "CONTRIBUTING.md", ARCHITECTURE)
-TOPS = ("albor_core/", "albor_tui/", "tests/", "docs/", "configs/", "benchmarks/")
+TOPS = ("albor_core/", "albor_tui/", "tests/", "docs/", "configs/", "benchmarks/", "research/")
 
 
 def rooms() -> dict[str, str]:

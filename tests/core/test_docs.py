@@ -8,9 +8,9 @@ from urllib.parse import unquote
 import click
 import pytest
 
-from albor_core.cli import schema
 from albor_core.cli.main import cli
 from albor_core.cli.reference import pages, walk
+from albor_core.documents.json_schema import names
 from albor_tui.main import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +116,7 @@ def test_the_index_lists_every_page_with_a_line():
 
 def test_every_page_that_the_code_names_exists():
     missing = []
-    for package in ("albor_core", "albor_tui", "benchmarks", "configs", "examples"):
+    for package in ("albor_core", "albor_tui", "benchmarks", "configs", "examples", "research"):
         for path in sorted((ROOT / package).rglob("*")):
             if path.suffix in {".py", ".yaml", ".sql"}:
                 for named in re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text()):
@@ -128,7 +128,15 @@ def test_every_page_that_the_code_names_exists():
 def test_the_code_cites_no_document_that_is_not_here():
     """No "DESIGN 7", "C-NAME-001" or "X14": a sentence, or a page below docs/."""
     cited = []
-    for package in ("albor_core", "albor_tui", "benchmarks", "configs", "examples", "tests"):
+    for package in (
+        "albor_core",
+        "albor_tui",
+        "benchmarks",
+        "configs",
+        "examples",
+        "research",
+        "tests",
+    ):
         for path in sorted((ROOT / package).rglob("*")):
             if path.suffix in {".py", ".yaml", ".sql"} and path != Path(__file__):
                 for word in re.findall(r"\bDESIGN\b|\bC-[A-Z]+-\d{3}\b|\bX\d+\b", path.read_text()):
@@ -141,4 +149,4 @@ def test_every_document_type_has_a_published_schema():
     named = set()
     for path in (*(ROOT / "albor_core").rglob("*.py"), *(ROOT / "albor_tui").rglob("*.py")):
         named |= set(re.findall(r'"(albor\.[a-z.]+)/1"', path.read_text()))
-    assert named - set(schema.names()) == set()
+    assert named - set(names()) == set()

@@ -19,7 +19,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from albor_core.cli.schema import names, schema_of
+from albor_core.documents.json_schema import names, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]

@@ -70,7 +70,8 @@ FILES = {
     "albor_core/__init__.py": "",
     "albor_core/cli/__init__.py": "",
     "albor_core/cli/show.py": "from albor_core.run import names\nclass Table: ...\nmfu = 1\n",
-    "albor_core/cli/schemas/a.json": '{"mfu": 1}',
+    "albor_core/documents/__init__.py": "",
+    "albor_core/documents/a.py": 'mfu: float\nschema: Literal["albor.exit/1"]\n',
     "albor_core/left/__init__.py": "",
     "albor_core/left/one.py": "from albor_core.right import other\n",
     "albor_core/right/__init__.py": "",
@@ -113,7 +114,7 @@ def test_a_folder_is_full_by_its_modules_alone(figures):
     assert figures["full_folders"] == {"albor_tui": 17}
     assert figures["full_test_folders"] == {}
     assert figures["largest_folders"]["albor_core/run"] == 4
-    assert figures["modules"] == 25
+    assert figures["modules"] == 26
 
 
 def test_every_line_counts(figures):
@@ -127,9 +128,9 @@ def test_a_class_has_two_homes_if_it_is_public_in_both(figures):
     }
 
 
-def test_knowledge_is_found_in_code_and_sql_and_schemas_apart(figures):
+def test_knowledge_is_found_in_code_and_sql_and_types_of_documents_apart(figures):
     assert figures["mfu_files"] == ["albor_core/cli/show.py", "albor_core/run/table.sql"]
-    assert figures["mfu_schemas"] == ["albor_core/cli/schemas/a.json"]
+    assert figures["mfu_schemas"] == ["albor_core/documents/a.py"]
     assert figures["exit_documents"] == ["albor_core.run.words:1"]
     assert figures["exit_names"] == ["albor_core.run.words:1"]
 

@@ -16,7 +16,6 @@ import pytest
 from albor_core.andon.actions import ACTIONS
 from albor_core.andon.health.facts import CHECKS
 from albor_core.cli.runs.transfer.imports import import_runs
-from albor_core.cli.schema import schema_of
 from albor_core.config.choices import (
     FUSED_OPTIMIZERS,
     AlertAction,
@@ -30,6 +29,7 @@ from albor_core.config.choices import (
 )
 from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.data.pack.work.pieces import PACKINGS
+from albor_core.documents.json_schema import schema_of
 from albor_core.integrations.importers.find import ALBOR, IMPORTERS, SOURCES
 from albor_core.kernels.dispatch import OPS
 from albor_core.run.values.sink_fields import FORMATS, SINK_KINDS, THRESHOLDS

@@ -31,8 +31,9 @@ from slow_reads import FILES, badge, braked, claims, lies, recorded, shown_on
 
 from albor_core.feed.view import RunView
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import annotate
 from albor_core.store.index.indexer import Indexer

@@ -24,9 +24,10 @@ from typing import Any
 
 from albor_core.run.control import send
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.program.argv import module_argv, module_env
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import annotate
 from albor_core.store.index.indexer import Indexer

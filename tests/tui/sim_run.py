@@ -22,9 +22,10 @@ from typing import Any
 
 from albor_core.guard.supervised_attempt import SupervisedAttempt, inherited_attempt
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, create_run, new_run_id, read_json
+from albor_core.run.rundir import RunDir, new_run_id, read_json
 from albor_core.run.state import HISTORY, StateWriter
 
 GIB = 1 << 30

@@ -7,8 +7,9 @@ import pytest
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.files.pulled_file import Pulled, write_pulled
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import notes_in, read_annotations, tags_in
 from albor_core.store.index.indexer import Indexer

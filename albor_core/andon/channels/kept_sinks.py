@@ -15,8 +15,9 @@ from typing import Any
 from albor_core.andon.channels.sinks import Sink, joined, sinks_from
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.files.whole_file import write_json
-from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, albor_home, open_plain, private_folder, read_json
+from albor_core.run.home.folders import albor_home, private_folder
+from albor_core.run.home.registry import known_as
+from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.values.webhook_url import HIDDEN
 
 RULES_FILE = "rules.yaml"

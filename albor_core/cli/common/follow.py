@@ -24,8 +24,9 @@ from albor_core.run.errors import StoreError
 from albor_core.run.exit import read_exit
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.headlines import LOSSES
+from albor_core.run.home.folders import albor_home
 from albor_core.run.program.scheduler import current_job
-from albor_core.run.rundir import RunDir, albor_home, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import integer, number, whole_of

@@ -12,13 +12,9 @@ import click
 
 from albor_core.cli.common.output import clean, print_note
 from albor_core.run.errors import AlborError, NotFoundError, remedy
-from albor_core.run.rundir import (
-    RunDir,
-    check_home,
-    is_known_id,
-    read_json,
-    run_at,
-)
+from albor_core.run.home.folders import check_home
+from albor_core.run.home.runs import is_known_id, run_at
+from albor_core.run.rundir import RunDir, read_json
 
 if TYPE_CHECKING:
     from albor_core.store.query.reader import Reader
@@ -99,7 +95,7 @@ def absent_runs(table: RunList) -> Absent:
 
 def talk_of_damaged_pointers() -> None:
     """A line for each file of this home that should lead to a run and does not."""
-    from albor_core.run.registry import damaged_pointers
+    from albor_core.run.home.registry import damaged_pointers
 
     for pointer, why in damaged_pointers():
         print_note(f"  - {clean(pointer)}: {clean(why)}; passed over")

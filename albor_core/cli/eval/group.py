@@ -370,7 +370,7 @@ def _told(asked: Mapping[str, Any]) -> EvaluationRequest:
 def _stdin() -> str:
     import sys
 
-    from albor_core.cli.generate import read_text
+    from albor_core.cli.model.generate import read_text
 
     example = "echo 'def f():' | albor eval plan DIR --task text:-"
     if sys.stdin is not None and sys.stdin.isatty():
@@ -379,7 +379,7 @@ def _stdin() -> str:
 
 
 def _override(text: str) -> tuple[str, Any]:
-    from albor_core.config.strict_yaml import load_yaml
+    from albor_core.config.text.strict_yaml import load_yaml
 
     key, is_set, value = text.partition("=")
     if not is_set or not key:

@@ -17,13 +17,9 @@ from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.train.detach import detach_option
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.guard_state import read_guard
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    create_run,
-    is_run_id,
-    new_run_id,
-)
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir, is_run_id, new_run_id
 from albor_core.run.values.quantity import duration
 from albor_core.store.query.resolve import find_run
 

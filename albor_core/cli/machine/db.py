@@ -14,18 +14,10 @@ from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.lookup import talk_of_damaged_pointers
 from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
 from albor_core.run.errors import NotFoundError, StoreError
-from albor_core.run.registry import known_as, register
-from albor_core.run.rundir import (
-    RunDir,
-    absent_home,
-    check_home,
-    is_run_id,
-    own_home,
-    private_folder,
-    registered_runs,
-    runs_in,
-    stray_runs,
-)
+from albor_core.run.home.folders import absent_home, check_home, own_home, private_folder
+from albor_core.run.home.registry import known_as, register
+from albor_core.run.home.runs import registered_runs, runs_in, stray_runs
+from albor_core.run.rundir import RunDir, is_run_id
 from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
 

@@ -18,7 +18,9 @@ import click
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.run.errors import ConfigError, UsageError
 from albor_core.run.files.ownership import distrust
-from albor_core.run.rundir import RunDir, absent_home, albor_home, own_home, registered_runs
+from albor_core.run.home.folders import absent_home, albor_home, own_home
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
@@ -189,7 +191,7 @@ def _home() -> Iterator[Check]:
 
 
 def _pointers() -> Iterator[Check]:
-    from albor_core.run.registry import damaged_pointers
+    from albor_core.run.home.registry import damaged_pointers
 
     found = list(damaged_pointers())
     if found:

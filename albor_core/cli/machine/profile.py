@@ -157,7 +157,7 @@ def _is_trace(path: Path) -> bool:
 
 def _is_config(path: Path) -> bool:
     """A file, or the name of one that comes with Albor."""
-    from albor_core.config.config_file import packaged_config
+    from albor_core.config.text.config_file import packaged_config
 
     return path.is_file() or packaged_config(str(path)) is not None
 

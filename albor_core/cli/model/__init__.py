@@ -1,1 +1,1 @@
-"""`albor model`."""
+"""`albor model`, `albor generate` and `albor bench`."""

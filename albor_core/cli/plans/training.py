@@ -13,7 +13,8 @@ from albor_core.run.errors import AlborError
 from albor_core.run.rundir import RunDir, is_run_id
 
 if TYPE_CHECKING:
-    from albor_core.config.load import Config, LoadedConfig
+    from albor_core.config.config import Config
+    from albor_core.config.load import LoadedConfig
     from albor_core.plan.plan import Plan
 
 
@@ -58,7 +59,7 @@ def plan_resumed_run(reference: str, *, as_json: bool) -> int:
 
 def config_source(file: Path) -> Path:
     """What a CONFIG on the command line is read from: one that comes with Albor lies with it."""
-    from albor_core.config.config_file import packaged_config
+    from albor_core.config.text.config_file import packaged_config
 
     is_there = file.exists() and not file.is_dir()
     return file if is_there else packaged_config(str(file)) or file

@@ -23,12 +23,13 @@ from albor_core.cli.common.output import (
     write_stdout,
 )
 from albor_core.run.errors import NotFoundError, StoreError, TryAgainError
-from albor_core.run.rundir import RunDir, placed, read_json
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir, read_json
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.card import RunCard
-    from albor_core.store.query.reader import ArtifactRow, Reader
-    from albor_core.store.rows.rows import AttemptRow
+    from albor_core.store.query.reader import Reader
+    from albor_core.store.rows.rows import ArtifactRow, AttemptRow
     from albor_core.store.rows.run_row import RunRow
 
 MOST_POINTS = 2000

@@ -12,7 +12,8 @@ from albor_core.cli.common.count import Count
 from albor_core.cli.common.lookup import talk_of_damaged_pointers
 from albor_core.cli.common.output import clean, emit, json_option, print_line, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
-from albor_core.run.rundir import RunDir, folder_of, registered_runs
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir, folder_of
 from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.query.resolve import find_run
 

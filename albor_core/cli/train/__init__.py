@@ -1,1 +1,1 @@
-"""`albor train`."""
+"""`albor train` and `albor init`."""

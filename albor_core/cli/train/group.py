@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,11 +26,24 @@ from albor_core.cli.common.output import (
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.plans.file_plan import plan_option
 from albor_core.cli.train.detach import detach_option
+from albor_core.cli.train.given_config import (
+    command_again,
+    load,
+    load_for_plan,
+    with_packed_text,
+)
+from albor_core.cli.train.resumed_run import (
+    is_told_complete,
+    refuse_foreign,
+    run_inside,
+    run_to_resume,
+    take_from_elsewhere,
+)
 from albor_core.cli.train.text_data import packed_overrides
 from albor_core.config.microbatches import MAX_RANKS_HERE
-from albor_core.run.errors import ConfigError, NotFoundError, UsageError
+from albor_core.run.errors import ConfigError, UsageError
 from albor_core.run.program.launched_rank import LaunchedRank, launched_rank
-from albor_core.run.rundir import RUN_ID, RunDir, folder_of, is_run_id, read_json, runs_in
+from albor_core.run.rundir import RUN_ID, RunDir, is_run_id
 from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
 
@@ -94,50 +106,6 @@ _stop_after_option: Callable[[F], F] = click.option(
 )
 
 
-def _load(
-    config: Path,
-    overrides: tuple[str, ...],
-    seed: int | None,
-    launched: LaunchedRank | None = None,
-) -> LoadedConfig:
-    from albor_core.andon.explain import andon_problems
-    from albor_core.cli.train.launched import WORLD_SIZE, refuse_unfit
-    from albor_core.config.load import load_config
-
-    extra = () if seed is None else (f"training.seed={seed}",)
-    try:
-        loaded = load_config(config, (*overrides, *extra), andon_problems)
-        if launched is None:
-            return loaded
-        refuse_unfit(launched, loaded.config, str(config))
-        return load_config(config, (*loaded.overrides, f"{WORLD_SIZE}={launched.world_size}"))
-    except ConfigError as error:
-        if error.problems or not error.hint:
-            error.hint = _way_out(error, config, overrides, seed)
-        raise
-
-
-def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
-    """The fix, and the command to go on with, without the overrides that were refused."""
-    from albor_core.config.load import shown_override
-
-    places = {problem.file for problem in error.problems}
-    places |= {place.rpartition(":")[0] for place in places}  # less the line in a value
-    right = tuple(text for text in overrides if f"--set {shown_override(text)}" not in places)
-    command = _again("validate", config, right, seed)
-    is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
-    if error.hint:
-        return f"{error.hint}{' ' if error.hint.endswith('?') else '; '}then: {command}"
-    return command if is_file_right else f"fix {config}, then: {command}"
-
-
-def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
-    """The command line with the same config and overrides, for another verb."""
-    chosen = [word for one in overrides for word in ("--set", one)]
-    chosen += [] if seed is None else ["--seed", str(seed)]
-    return shlex.join(["albor", "train", verb, str(config), *chosen])
-
-
 @train.command()
 @_config_options
 @click.option(
@@ -169,7 +137,7 @@ def plan(
     from albor_core.plan.text import render
 
     check_environment()
-    loaded = _load_for_plan(config, overrides, seed)
+    loaded = load_for_plan(config, overrides, seed)
     try:
         more = packed_overrides(loaded.config, str(loaded.path), packs=False)
     except ConfigError as error:
@@ -177,11 +145,11 @@ def plan(
         raise
     if more:
         overrides = (*overrides, *more)
-        loaded = _load_for_plan(config, overrides, seed)
+        loaded = load_for_plan(config, overrides, seed)
     budgets = loaded.config.monitoring.budgets
     if rate is not None and budgets.rate_per_gpu_hour is None and budgets.rate_per_kwh is None:
         own = f"monitoring.budgets.rate_per_gpu_hour={rate!r}"
-        loaded = _load_for_plan(config, (*overrides, own), seed)
+        loaded = load_for_plan(config, (*overrides, own), seed)
     made = plan_run(loaded)
     if probes and not made.problems:
         from albor_core.launch.probe import probe
@@ -203,14 +171,6 @@ def _shows_blocks() -> bool:
     return True
 
 
-def _load_for_plan(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedConfig:
-    try:
-        return _load(config, overrides, seed)
-    except ConfigError as error:
-        error.exit_code = 1  # of plan and validate: problems were found
-        raise
-
-
 @train.command()
 @_config_options
 def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool) -> int:
@@ -218,7 +178,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     from albor_core.andon.explain import andon_problems
 
     check_environment()
-    loaded = _load_for_plan(config, overrides, seed)
+    loaded = load_for_plan(config, overrides, seed)
     found = andon_problems(loaded.config.resolved()["monitoring"])
     if problems := tuple(replace(one, file=loaded.place(one.field)) for one in found):
         bad = ConfigError(f"{config}: {counted(len(problems), 'problem')}", problems=problems)
@@ -272,19 +232,19 @@ def apply(
     check_environment()
     launched = launched_rank()
     refuse_detached(launched, detach=detach)
-    loaded = _load(config, overrides, seed, launched)
+    loaded = load(config, overrides, seed, launched)
     if name is not None and resume_from not in ("auto", "never"):
         raise UsageError(
             f"--name {name}: --resume {resume_from} resumes a run that has a name",
             hint="leave --name out, or --resume for a new run",
         )
     with leading(launched, loaded.config):
-        loaded = _with_packed_text(loaded, config)
-        run = _unfinished(loaded, resume_from, launched)
-        if run is not None and _is_told_complete(run, as_json=as_json):
+        loaded = with_packed_text(loaded, config)
+        run = run_to_resume(loaded, resume_from, launched)
+        if run is not None and is_told_complete(run, as_json=as_json):
             all_done(launched, run)
             return 0
-        plan_again = _again("plan", config, overrides, seed)
+        plan_again = command_again("plan", config, overrides, seed)
         run = _prepare(run, loaded, plan_again, name=name, launched=launched)
         begin = partial(start, run, stop_after=stop_after, launched=launched)
     return follow(
@@ -301,15 +261,7 @@ def _plan_of_new(
 ) -> int:
     from albor_core.cli.plans.training import plan_new_run
 
-    return plan_new_run(config, partial(_load, config, overrides, seed), name, as_json=as_json)
-
-
-def _with_packed_text(loaded: LoadedConfig, config: Path) -> LoadedConfig:
-    """The same config, naming shards where it named text."""
-    from albor_core.config.load import load_config
-
-    more = packed_overrides(loaded.config, str(loaded.path), packs=True)
-    return load_config(config, (*loaded.overrides, *more)) if more else loaded
+    return plan_new_run(config, partial(load, config, overrides, seed), name, as_json=as_json)
 
 
 def _prepare(
@@ -327,29 +279,13 @@ def _prepare(
     from albor_core.launch.run_folder import keep_places, new_run
 
     if run is not None:
-        _take_from_elsewhere(run, loaded)
+        take_from_elsewhere(run, loaded)
     take_over(run, launched)
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
     if run is None:
         return new_run(loaded, made, name=name)
     keep_places(run, loaded.config)
     return run
-
-
-def _take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
-    """Let a run that was not launched from this home go on by the user's own CONFIG. Raises
-    InUseError where its class would come from another folder than that, OSError.
-    """
-    from albor_core.plan.recipes.own import folder_of
-    from albor_core.run.registry import is_launched_here, mark_launched_here, refuse_unlaunched
-
-    if is_launched_here(run):
-        return
-    recorded = folder_of(run)
-    if recorded is not None and recorded != loaded.path.parent.absolute():
-        hint = f"read {recorded} first, then give the CONFIG in it"
-        refuse_unlaunched(run, "resume", hint)
-    mark_launched_here(run)
 
 
 def _sound(
@@ -411,22 +347,22 @@ def run(
     launched = launched_rank()
     if not is_run_id(name):
         raise UsageError(f"--name {name!r} cannot be a run's id", hint=f"use {RUN_ID.pattern}")
-    loaded = _load(config, overrides, seed, launched)
+    loaded = load(config, overrides, seed, launched)
     folder = Path(loaded.config.training.output_dir) / name
     show = partial(follow, as_json=as_json, detach=False, stop_on_interrupt=True)
     found = None
     with leading(launched, loaded.config):
-        loaded = _with_packed_text(loaded, config)
+        loaded = with_packed_text(loaded, config)
         if folder.exists():
             found = RunDir(folder.resolve())
             stands = existing_state(found, kind="train")
-            _named(loaded, str(folder), launched)
+            run_inside(loaded, str(folder), launched)
             if stands is ExistingState.COMPLETE:
                 all_done(launched, found)
                 return print_complete(found, as_json=as_json)
             if stands is ExistingState.GUARDED and stop_after is None and launched is None:
                 return show(found, lambda: None)
-        plan_again = _again("plan", config, overrides, seed)
+        plan_again = command_again("plan", config, overrides, seed)
         found = _prepare(found, loaded, plan_again, name=name, launched=launched)
         begin = partial(start, found, forgets=True, stop_after=stop_after, launched=launched)
     return show(found, begin)
@@ -473,7 +409,7 @@ def resume(
     from albor_core.launch.run_folder import resize
     from albor_core.launch.start import start
     from albor_core.run.files.pulled_file import refuse_pulled
-    from albor_core.run.registry import refuse_unlaunched, resumed_by_config
+    from albor_core.run.home.registry import refuse_unlaunched, resumed_by_config
 
     if only_plan:
         from albor_core.cli.plans.training import plan_resumed_run
@@ -483,9 +419,9 @@ def resume(
     refuse_detached(launched, detach=detach)
     found = find_run(run)
     refuse_pulled(found, "resume", f"albor train resume {found.own_id}")
-    _refuse_foreign(found)
+    refuse_foreign(found)
     with leading(launched, None):
-        if not allow_config_change and _is_told_complete(found, as_json=as_json):
+        if not allow_config_change and is_told_complete(found, as_json=as_json):
             all_done(launched, found)
             return 0
         refuse_unlaunched(found, "resume", resumed_by_config(found.path))
@@ -508,83 +444,3 @@ def resume(
         detach=detach,
         stop_on_interrupt=stop_on_interrupt or launched is not None,
     )
-
-
-def _refuse_foreign(run: RunDir) -> None:
-    """Raises UsageError for a run that another program trained, with how that one goes on."""
-    from albor_core.feed.offers import offer, subject_of_run
-
-    if (kind := run.metadata().get("kind") or "train") == "train":
-        return
-    found = offer("retry", subject_of_run(run))
-    is_guarded = kind == "guard" and found.is_possible
-    why = found.why_not or "it is a program of its own, not a run of `albor train`"
-    raise UsageError(
-        f"cannot resume {run.id}: {why}",
-        hint=f"albor guard retry {run.id}" if is_guarded else found.instead,
-    )
-
-
-def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
-    """Whether `run` has nothing to go on with, which is said then."""
-    from albor_core.cli.common.follow import document
-    from albor_core.cli.common.run_ending import ended_at, is_complete
-    from albor_core.config.resume_changes import edited
-
-    if not is_complete(run) or edited(run) is not None:
-        return False
-    if as_json:
-        emit(document(run, "ended", 0))
-    print_note(f"{run.id} is {ended_at(run)}: nothing to resume")
-    return True
-
-
-def _unfinished(
-    loaded: LoadedConfig, wish: str, launched: LaunchedRank | None = None
-) -> RunDir | None:
-    """The run that --resume means; None for a new one."""
-    from albor_core.cli.common.run_ending import is_complete
-
-    if wish == "never":
-        return None
-    if wish != "auto":
-        return _named(loaded, wish, launched)
-    wanted = loaded.config.resolved()
-    for run in runs_in(Path(loaded.config.training.output_dir)):
-        unfinished = not run.liveness().is_alive and not is_complete(run)
-        if unfinished and read_json(run.config_resolved) == wanted:
-            print_note(f"resuming {run.id}")
-            return run
-    return None
-
-
-def _named(loaded: LoadedConfig, wish: str, launched: LaunchedRank | None = None) -> RunDir:
-    """The run of this config that a path is inside of; what a launcher started may be another
-    number of ranks than before. Raises NotFoundError, or ConfigError where it is a run of another
-    config.
-    """
-    from albor_core.config.kept_config import config_of
-    from albor_core.config.resume_changes import change_refused
-    from albor_core.run.values.flatten import diff_configs
-
-    folder = folder_of(wish)
-    places = () if folder is None else (folder.resolve(), *folder.resolve().parents)
-    inside = next((place for place in places if (place / "run.json").is_file()), None)
-    if inside is None:
-        raise NotFoundError(
-            f"--resume {wish}: neither auto, never, nor inside a run directory",
-            hint="albor runs ls",
-        )
-    run = RunDir(inside)
-    own = config_of(run)
-    if launched is not None:
-        own = own.on_ranks(launched.world_size)
-    if changes := diff_configs(own.resolved(), loaded.config.resolved()):
-        raise change_refused(
-            f"CONFIG and --set differ from the config of {run.id}",
-            changes,
-            file=str(loaded.path),
-            hint=f"albor train resume {run.id} keeps the run's own; to change that edit"
-            f" {run.config_yaml} and add --allow-config-change",
-        )
-    return run

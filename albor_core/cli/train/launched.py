@@ -23,7 +23,7 @@ from albor_core.run.program.launched_rank import LAUNCHED, OWN_CONFIG, LaunchedR
 from albor_core.run.rundir import RunDir
 
 if TYPE_CHECKING:
-    from albor_core.config.load import Config
+    from albor_core.config.config import Config
 
 WORLD_SIZE = "training.distributed.world_size"
 _LOOK_S = 0.2

@@ -16,7 +16,7 @@ from albor_core.feed.data.folder import SHARDS, kind_of
 from albor_core.run.errors import AlborError, ConfigError, Problem
 
 if TYPE_CHECKING:
-    from albor_core.config.load import Config
+    from albor_core.config.config import Config
 
 
 def packed_overrides(config: Config, file: str, *, packs: bool) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from albor_core.config.recipes.entry import SOME_READ, Numbers, ParameterCounts,
 from albor_core.run.errors import Problem
 
 if TYPE_CHECKING:
-    from albor_core.config.load import Config
+    from albor_core.config.config import Config
 
 REQUIRED = ("model.architecture", "data.train")
 """Fields that a config of this recipe has to have."""

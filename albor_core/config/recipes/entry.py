@@ -16,7 +16,7 @@ from albor_core.config.shape import ModelShape
 from albor_core.run.errors import Problem
 
 if TYPE_CHECKING:
-    from albor_core.config.load import Config
+    from albor_core.config.config import Config
     from albor_core.config.sections.section import Section
 
 

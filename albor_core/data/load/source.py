@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.sections.data import MixtureSource
 from albor_core.data.load.documents import Boundaries
 from albor_core.data.load.fim import RowCutter, SentinelIds

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from albor_core.config.clock import Clock, Place, place_in
-from albor_core.config.load import Config, parse_config
+from albor_core.config.config import Config
+from albor_core.config.load import parse_config
 from albor_core.config.recipes.own import own_class
 from albor_core.data.load.source import Rows, TokenSource
 from albor_core.data.pack.tokenizer import load_tokenizer

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from albor_core.data.pack.manifest import Manifest
 from albor_core.data.pack.shard_check import read_manifest
 from albor_core.run.errors import Problem
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 
 SCHEMA = "tokens/1"
 MAGIC = b"albortok"

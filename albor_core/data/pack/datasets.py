@@ -13,7 +13,8 @@ from pathlib import Path
 
 from albor_core.run.errors import AlborError
 from albor_core.run.files.whole_file import write_json
-from albor_core.run.rundir import own_home, read_json
+from albor_core.run.home.folders import own_home
+from albor_core.run.rundir import read_json
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 

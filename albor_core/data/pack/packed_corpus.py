@@ -23,7 +23,8 @@ from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import TEXT_COLUMNS, open_corpus, read_footer
 from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.run.errors import DataError, NotFoundError
-from albor_core.run.rundir import albor_home, private_folder, read_json
+from albor_core.run.home.folders import albor_home, private_folder
+from albor_core.run.rundir import read_json
 
 _FRACTION = 0.0  # all of it: what is held out is another corpus
 

@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from albor_core.config.choices import PackingName
-from albor_core.config.config_file import packaged_recipes, read_config_file
 from albor_core.config.sections.numbers import convert_with
 from albor_core.config.sections.section import CROSS_CHECK, Section
-from albor_core.config.strict_yaml import MAX_BYTES, KeyPath, YamlDocument, read_yaml, refusal
+from albor_core.config.text.config_file import packaged_recipes, read_config_file
+from albor_core.config.text.strict_yaml import MAX_BYTES, KeyPath, YamlDocument, read_yaml, refusal
 from albor_core.data.mix.fim import MIN_CHARS
 from albor_core.data.mix.mix import MOST_COPIES
 from albor_core.data.mix.portions import Size

@@ -118,7 +118,7 @@ def _shown(params: Mapping[str, Any]) -> dict[str, str]:
 
 def _places(raw: bytes) -> dict[str, int]:
     """The line of each key in the file; nothing where it is no config that we would read."""
-    from albor_core.config.strict_yaml import load_yaml  # noqa: PLC0415  imports yaml
+    from albor_core.config.text.strict_yaml import load_yaml  # noqa: PLC0415  imports yaml
 
     try:
         lines = load_yaml(raw, file="config.yaml").lines

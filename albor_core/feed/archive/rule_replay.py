@@ -22,7 +22,7 @@ from albor_core.andon.rules.engine import STEADY, RuleEngine
 from albor_core.andon.rules.grammar import parse_condition
 from albor_core.andon.rules.replay import Row, replay
 from albor_core.andon.rules.sources import Rule, rules_from
-from albor_core.run.registry import is_begun_here
+from albor_core.run.home.registry import is_begun_here
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.quantity import counted
 from albor_core.store.file.paths import global_store, local_store

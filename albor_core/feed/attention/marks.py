@@ -21,7 +21,8 @@ from albor_core.run.control import user_name
 from albor_core.run.errors import StoreError, remedy
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.files.whole_file import write_json
-from albor_core.run.rundir import RunDir, own_home, read_json
+from albor_core.run.home.folders import own_home
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import NOTHING, Document, finite, finite_of, mapping, text
 from albor_core.store.index.annotations import annotate
 from albor_core.store.index.catch_up import drain_index

@@ -23,7 +23,8 @@ from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.feed.runs.store_lag import LATE_S, is_being_read
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.feed.view import RunsView, RunView
-from albor_core.run.rundir import albor_home, placed
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.runs import placed
 from albor_core.store.upkeep.home_size import HomeLook, cap_problem
 from albor_core.telemetry.host import sample_host
 from albor_core.telemetry.machine_ring import read_ring, ring_path

@@ -14,7 +14,8 @@ from typing import Any
 from albor_core.feed.data.folder import FolderView
 from albor_core.feed.data.place import data_set_of, look_at, whole_path
 from albor_core.run.errors import AlborError
-from albor_core.run.rundir import albor_home, read_json
+from albor_core.run.home.folders import albor_home
+from albor_core.run.rundir import read_json
 from albor_core.run.values.lenient import Document, number, number_of, text
 from albor_core.store.query.lineage import Trained, trained_runs
 from albor_core.store.query.reader import Reader

@@ -12,7 +12,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from albor_core.run.rundir import RunDir, albor_home, is_run_id, read_json, run_at
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.runs import run_at
+from albor_core.run.rundir import RunDir, is_run_id, read_json
 
 _GRAIN_S = 0.1
 _SEARCH_S = 10.0  # between two looks into folders that are no runs

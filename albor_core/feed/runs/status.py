@@ -19,8 +19,8 @@ from albor_core.feed.runs.state_word import RunStatus, without_folder
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
 from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard
+from albor_core.run.home.registry import is_same_run
 from albor_core.run.liveness import Liveness, boot_id, deleted_lock_holder, start_ticks
-from albor_core.run.registry import is_same_run
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import Freshness, read_state
 from albor_core.run.status import ENDS

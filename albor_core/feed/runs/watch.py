@@ -30,8 +30,10 @@ from albor_core.feed.runs.of_visible import VisibleRuns
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.errors import NotFoundError
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.runs import placed
 from albor_core.run.liveness import Liveness
-from albor_core.run.rundir import FRESH_S, RunDir, albor_home, placed
+from albor_core.run.rundir import FRESH_S, RunDir
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_core.store.file.paths import local_store, rebuild_hint

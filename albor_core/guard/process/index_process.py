@@ -9,8 +9,9 @@ import time
 
 from albor_core.guard.launch import CODE_ROOT, clean_environment, python_module
 from albor_core.guard.records import log_line
+from albor_core.run.home.folders import albor_home
 from albor_core.run.liveness import lock_holder
-from albor_core.run.rundir import RunDir, albor_home
+from albor_core.run.rundir import RunDir
 
 _NICE = 10
 _FIRST_WAIT_S = 5.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from albor_core.integrations.importers import mlflow, neptune, tensorboard, trackio, wandb
 from albor_core.integrations.importers.foreign import ForeignRun, Importer, Refusal
-from albor_core.integrations.importers.sqlite_file import HEAD, columns, opened
+from albor_core.integrations.importers.formats.sqlite_file import HEAD, columns, opened
 from albor_core.integrations.importers.tables import reader
 from albor_core.run.errors import DataError, NotFoundError, TryAgainError
 

@@ -30,8 +30,8 @@ from albor_core.integrations.importers.foreign import (
     Losses,
     Point,
 )
+from albor_core.integrations.importers.formats.sqlite_file import columns, may_be_database, opened
 from albor_core.integrations.importers.media.kept import inside, picture, table_file, words
-from albor_core.integrations.importers.sqlite_file import columns, may_be_database, opened
 from albor_core.integrations.importers.steps.order import numbered, stepless
 from albor_core.run.values.lenient import is_number
 

@@ -49,8 +49,10 @@ from albor_core.run.files.media_file import (
     publish,
 )
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.folders import own_home, private_folder
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run, own_home, private_folder, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.defined_metrics import EVENT as DEFINED
 from albor_core.run.values.defined_metrics import definition
 from albor_core.run.values.directions import check_goals

@@ -28,9 +28,7 @@ from albor_core.integrations.importers.foreign import (
     Refusal,
     Rewind,
 )
-from albor_core.integrations.importers.media.kept import At
-from albor_core.integrations.importers.media.summary_value import media_of
-from albor_core.integrations.importers.protobuf import (
+from albor_core.integrations.importers.formats.protobuf import (
     ProtobufError,
     block,
     double,
@@ -40,6 +38,8 @@ from albor_core.integrations.importers.protobuf import (
     single,
     text,
 )
+from albor_core.integrations.importers.media.kept import At
+from albor_core.integrations.importers.media.summary_value import media_of
 from albor_core.integrations.importers.steps.order import numbered, stepless
 
 SOURCE = "tensorboard"

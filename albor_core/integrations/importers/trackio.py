@@ -23,8 +23,13 @@ from albor_core.integrations.importers.foreign import (
     mapping,
     numbers_in,
 )
+from albor_core.integrations.importers.formats.sqlite_file import (
+    columns,
+    count,
+    may_be_database,
+    opened,
+)
 from albor_core.integrations.importers.media.kept import parted, typed
-from albor_core.integrations.importers.sqlite_file import columns, count, may_be_database, opened
 from albor_core.integrations.importers.steps.order import numbered, stepless
 
 SOURCE = "trackio"

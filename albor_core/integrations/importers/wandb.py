@@ -33,8 +33,7 @@ from albor_core.integrations.importers.foreign import (
     Rewind,
     numbers_in,
 )
-from albor_core.integrations.importers.media.kept import parted, typed
-from albor_core.integrations.importers.protobuf import (
+from albor_core.integrations.importers.formats.protobuf import (
     ProtobufError,
     block,
     double,
@@ -44,6 +43,7 @@ from albor_core.integrations.importers.protobuf import (
     text,
     zigzag,
 )
+from albor_core.integrations.importers.media.kept import parted, typed
 from albor_core.integrations.importers.steps.wandb_axes import (
     Axes,
     Definition,

@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.recipes.entry import Numbers
 from albor_core.config.recipes.own import OwnClass, own_class
 from albor_core.config.recipes.registry import chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.config.recipes.registry import entry_of
 from albor_core.plan.facts import PlanFacts
 from albor_core.plan.memory import fusion_obstacles, memory, optimizer_bytes

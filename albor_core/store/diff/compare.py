@@ -15,17 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import DataError, NotFoundError, UsageError
-from albor_core.run.rundir import RunDir, placed
+from albor_core.run.home.runs import placed
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
 from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict, apart
+from albor_core.store.file.axis import WALL_KEY
 from albor_core.store.file.crowded import refuse_without_room
 from albor_core.store.file.paths import rebuild_hint
-from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
-from albor_core.store.query.reader import KeyStat, Reader, RunRow, Series
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import KeyStat
+from albor_core.store.rows.run_row import RunRow
+from albor_core.store.rows.series import Series
 
 MOST_CURVES = 8
 MOST_RUNS = 26  # letters name them

@@ -17,7 +17,9 @@ from albor_core.store.diff import facts as diff_facts
 from albor_core.store.diff.verdict import WINDOW
 from albor_core.store.file.paths import local_store, rebuild_hint
 from albor_core.store.file.standing import Standing
-from albor_core.store.query.reader import Reader, RunRow, Series
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.run_row import RunRow
+from albor_core.store.rows.series import Series
 
 REACH_POINTS = 1000
 _MAX_WINDOW_STEPS = 4000

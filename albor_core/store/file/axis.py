@@ -7,6 +7,7 @@ import sqlite3
 from albor_core.store.file.schema import SCHEMA_SQL
 
 STEP, SECONDS = "step", "seconds"
+WALL_KEY = "_wall"  # the wall time of each step, kept as a series like any other
 _START = "CREATE TABLE keys ("
 
 

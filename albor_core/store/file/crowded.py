@@ -9,8 +9,9 @@ import sqlite3
 from collections.abc import Collection, Iterable
 
 from albor_core.run.errors import NotFoundError
+from albor_core.run.home.runs import placed
 from albor_core.run.journal import parse_json
-from albor_core.run.rundir import RunDir, placed
+from albor_core.run.rundir import RunDir
 from albor_core.run.values import metrics
 from albor_core.run.values.metrics import NO_ROOM_EVENT
 

@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 
 from albor_core.run.errors import NotFoundError, StoreError
-from albor_core.run.rundir import FRESH_S, RunDir, check_home, registered_runs
+from albor_core.run.home.folders import check_home
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import FRESH_S, RunDir
 from albor_core.run.values.quantity import counted
 from albor_core.store.file.paths import global_store, rebuild_hint
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from albor_core.run.rundir import RunDir, albor_home
+from albor_core.run.home.folders import albor_home
+from albor_core.run.rundir import RunDir
 
 _REBUILD = "albor db rebuild"
 _LEAST_BYTES = 256 << 10  # of a new store with its WAL

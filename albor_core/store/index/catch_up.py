@@ -8,9 +8,11 @@ from pathlib import Path
 
 from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgainError
 from albor_core.run.files.ownership import is_ours
+from albor_core.run.home.folders import pointer_of
+from albor_core.run.home.registry import known_as
+from albor_core.run.home.runs import run_at
 from albor_core.run.liveness import lock_holder
-from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, pointer_of, read_json, run_at
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.file.connect import open_reader, remove_copy
 from albor_core.store.file.home_store import MAKING_S, is_fresh
 from albor_core.store.file.paths import global_store, local_store

@@ -12,16 +12,10 @@ from typing import Any
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values import defined_metrics
 from albor_core.run.values.lenient import finite_of
+from albor_core.store.index.annotation_lines import WORD_EVENTS
+from albor_core.store.index.cells import dump, optional_text, text, whole_number
 from albor_core.store.index.ending import Ending, LastWords, ending
-from albor_core.store.index.write import (
-    WORD_EVENTS,
-    RunWriter,
-    dump,
-    experiment_id,
-    optional_text,
-    text,
-    whole_number,
-)
+from albor_core.store.index.write import RunWriter, experiment_id
 
 _COLUMNS = {"schema", "id", "experiment", "name", "kind", "created", "argv", "seed", "host"}
 _MAX_FACT_CHARS = 4096  # a dirty patch stays in the run directory

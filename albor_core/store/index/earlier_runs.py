@@ -17,7 +17,7 @@ from albor_core.andon.health.curve import Curve
 from albor_core.run.errors import AlborError
 from albor_core.run.values.flatten import flatten
 from albor_core.store.file.connect import open_reader, remove_copy
-from albor_core.store.index.levels import unpack_preview
+from albor_core.store.index.series.levels import unpack_preview
 
 INCIDENTAL = ("training.seed", "training.output_dir", "monitoring.", "guard.", "data.num_workers")
 """Settings that do not change what is learned, only where it lies and who looks at it."""

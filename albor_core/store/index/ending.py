@@ -14,7 +14,7 @@ from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason
 from albor_core.run.guard_state import ASKED, GUARD_ENDS
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import finite_of
-from albor_core.store.index.write import optional_text, whole_number
+from albor_core.store.index.cells import optional_text, whole_number
 
 
 @dataclass(frozen=True)

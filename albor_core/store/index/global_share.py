@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable
 from albor_core.run.errors import StoreError
 from albor_core.run.rundir import RunDir
 from albor_core.store.file import search
-from albor_core.store.index.levels import PREVIEW_BUCKETS, TOP, merge, pack_preview, width
+from albor_core.store.index.series.levels import PREVIEW_BUCKETS, TOP, merge, pack_preview, width
+from albor_core.store.index.series.zoom import Zoom
 from albor_core.store.index.write import experiment_id
-from albor_core.store.index.zoom import Zoom
 
 MINOR_BUCKETS = 64  # previews of anything but losses: 10,000 runs stay below 200 MB
 # of each run, newest first; alerts, warnings and people's words have their own thousand

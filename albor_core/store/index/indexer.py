@@ -1,8 +1,6 @@
 """The index process: follows a run's files and keeps its own store, and its share of the global
 one, current.
 
-    python -m albor_core.store.index RUN_DIR [--once]
-
 One per run, by the record lock on index.lock. Rows and the byte they come from are one transaction,
 so a killed indexer loses and doubles nothing; training never waits for it. It ends by itself when
 nobody works on the run any more and every byte is indexed. A damaged local store is set aside, and
@@ -13,22 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
-from albor_core.andon.health.curve import Curve
-from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, TryAgainError
+from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgainError
 from albor_core.run.exit import read_exit
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.liveness import Liveness, take_lock
-from albor_core.run.rundir import RunDir, not_plain, read_json
+from albor_core.run.rundir import RunDir, not_plain
 from albor_core.run.values.quantity import byte_size
 from albor_core.store.file.connect import (
     as_store_error,
@@ -39,10 +34,9 @@ from albor_core.store.file.connect import (
     transaction,
 )
 from albor_core.store.file.paths import global_store, local_store
+from albor_core.store.index.annotation_lines import AnnotationLines
 from albor_core.store.index.annotations import append_annotation
-from albor_core.store.index.backup import back_up_daily
 from albor_core.store.index.describe import conclude, describe, signature
-from albor_core.store.index.earlier_runs import earlier_losses
 from albor_core.store.index.global_share import TABLES, share
 from albor_core.store.index.sources import (
     FILES,
@@ -176,7 +170,7 @@ class Indexer:
                     return
                 pause = POLL_S if lines else min(QUIET_S, pause * 1.5)
             except TryAgainError as error:
-                _log_line(error.message)
+                log_line(error.message)
                 pause = QUIET_S
             if not self._behind:
                 time.sleep(pause)
@@ -213,7 +207,7 @@ class Indexer:
     def _print_error(self, message: str) -> None:
         if message != self._complaint:  # once, not every second
             self._complaint = message
-            _log_line(message)
+            log_line(message)
 
     def _share(self, path: Path, previews: bool) -> None:
         assert self._db is not None and self._writer is not None
@@ -221,7 +215,7 @@ class Indexer:
             target = open_writer(path, busy_ms=_GLOBAL_BUSY_MS)
             try:
                 if self._first_share and self._knows_more(target):
-                    _log_line(f"{path}: has more of {self._run.id} than its files; left as it is")
+                    log_line(f"{path}: has more of {self._run.id} than its files; left as it is")
                     return
                 with transaction(target):
                     share(
@@ -277,7 +271,7 @@ class Indexer:
         if seen[0] is None:
             raise NotFoundError(f"{self._run.path}: the run directory is gone")
         if self._is_removed():
-            _log_line(f"{self._path}: was removed, indexing again")
+            log_line(f"{self._path}: was removed, indexing again")
             self._let_go()
             db, writer = self._connection()
         # who says that the run ended is asked before the journal, which has all its lines by then
@@ -318,7 +312,7 @@ class Indexer:
             self._has_warned_of_wal = self._has_warned_of_wal and size > WAL_ALARM_BYTES // 2
             return
         self._has_warned_of_wal = True
-        _log_line(f"{self._path}: its WAL file has {byte_size(size)}, since a reader keeps it open")
+        log_line(f"{self._path}: its WAL file has {byte_size(size)}, since a reader keeps it open")
         data = {"path": str(self._path), "bytes": size, "hint": "close what reads this store"}
         self._announce("store.wal_large", data)
 
@@ -335,7 +329,7 @@ class Indexer:
         return (
             writer.take_journal,
             writer.take_attempts,
-            writer.take_annotations,
+            AnnotationLines(writer).add,
             writer.take_system,
         )
 
@@ -375,7 +369,7 @@ class Indexer:
         writer: RunWriter,
         why: str = "its files were replaced or cut",
     ) -> None:
-        _log_line(f"{self._run.path}: {why}; indexing from the start")
+        log_line(f"{self._run.path}: {why}; indexing from the start")
         with transaction(db):
             writer.forget()
         self._positions = load_positions(db, writer.run_id)
@@ -401,7 +395,7 @@ class Indexer:
             source = self._path.with_name(self._path.name + suffix)
             with contextlib.suppress(FileNotFoundError):
                 source.replace(aside / source.name)
-        _log_line(f"{self._path}: damaged ({error}); kept in {aside}, indexing again")
+        log_line(f"{self._path}: damaged ({error}); kept in {aside}, indexing again")
         self._announce("store.quarantined", {"path": str(aside), "error": str(error)})
 
     def disconnect(self) -> None:
@@ -460,82 +454,7 @@ def index_now(run: RunDir, global_path: Path | None = None) -> int:
         return 0
 
 
-def _log_line(message: str) -> None:
+def log_line(message: str) -> None:
+    """One line into the log of the index process."""
     sys.stderr.write(f"index: {message}\n")
     sys.stderr.flush()
-
-
-def main(argv: list[str]) -> int:
-    """The program; returns its exit code."""
-    words = [word for word in argv if word != "--once"]
-    if len(words) != 1:
-        _log_line("usage: python -m albor_core.store.index RUN_DIR [--once]")
-        return 2
-    with contextlib.suppress(OSError):
-        os.nice(10)
-    run = RunDir(Path(words[0]).absolute())
-    try:
-        with Indexer(run, global_store()) as indexer:
-            _stop_on_signals(indexer)
-            _back_up()
-            if "--once" in argv:
-                indexer.drain()
-            else:
-                _follow_and_watch(run, indexer)
-    except AlborError as error:
-        _log_line(error.message)
-        return error.exit_code
-    return 0
-
-
-def _follow_and_watch(run: RunDir, indexer: Indexer) -> None:
-    # here: whoever indexes an ended run, as many commands do, watches nothing
-    from albor_core.store.spans.sending import sender_of  # noqa: PLC0415
-    from albor_core.store.watch.live_sinks import LiveSinks  # noqa: PLC0415
-    from albor_core.store.watch.watcher import Watcher, is_watchable  # noqa: PLC0415
-    from albor_core.telemetry.machine_sampler import MachineSampler  # noqa: PLC0415
-
-    sampler = MachineSampler()
-    sampler.start()
-    spans = sender_of(run)
-    try:
-        watcher = None
-        if is_watchable(run):
-            sinks = LiveSinks(run)
-            watcher = Watcher(run, sampler=sampler, sender=sinks, earlier=_earlier(run))
-        indexer.run_until_ended(watcher)
-    finally:
-        sampler.close()
-        if spans is not None:  # the run's own is over when nobody works on it any more
-            spans.close(is_over=not run.liveness().is_alive)
-
-
-def _earlier(run: RunDir) -> tuple[Curve, ...]:
-    """What its loss may be held against; of a training its own loop does that."""
-    from albor_core.andon.health.facts import HealthFacts  # noqa: PLC0415  only who watches
-
-    about, config = run.metadata(), read_json(run.config_resolved) or {}
-    if about.get("kind") == "train":
-        return ()
-    return earlier_losses(
-        global_store(),
-        run.id,
-        experiment=str(about.get("experiment") or ""),
-        config=config,
-        same_lr=HealthFacts.from_config(config).same_lr,
-    )
-
-
-def _back_up() -> None:
-    try:
-        back_up_daily(global_store(), time.strftime("%Y%m%d"))
-    except AlborError as error:
-        _log_line(error.message)
-
-
-def _stop_on_signals(indexer: Indexer) -> None:
-    def stop(_signum: int, _frame: FrameType | None) -> None:
-        indexer.stop()
-
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, stop)

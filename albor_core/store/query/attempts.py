@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from albor_core.store.index.write import WALL_KEY
+from albor_core.store.file.axis import WALL_KEY
 from albor_core.store.rows.rows import AttemptRow
 
 NO_END = "killed, or lost with its machine: no end was recorded"

@@ -18,13 +18,13 @@ from typing import Any
 
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction
-from albor_core.store.file.axis import SECONDS, axis_column
+from albor_core.store.file.axis import SECONDS, WALL_KEY, axis_column
 from albor_core.store.file.goals import goals_of_run
 from albor_core.store.file.paths import local_store
-from albor_core.store.index.step_clock import StepsByTime
-from albor_core.store.index.write import WALL_KEY
+from albor_core.store.index.series.step_clock import StepsByTime
 from albor_core.store.query.names import metric_of
-from albor_core.store.query.reader import STAT_COLUMNS, Reader, at_steps, key_stat
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.series.series_reader import STAT_COLUMNS, at_steps, key_stat
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import KeyStat, Param
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from albor_core.run.errors import UsageError
 from albor_core.run.headlines import HOUSE_NAMES, STORED
-from albor_core.run.registry import PlacesNow
+from albor_core.run.home.registry import PlacesNow
 from albor_core.run.values.lenient import whole_of
 from albor_core.store.file.crowded import crowded, logged_without_room, without_room
 from albor_core.store.file.goals import goals_of_metric

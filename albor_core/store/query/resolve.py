@@ -8,17 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
-from albor_core.run.registry import host_word, known_as
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    folder_of,
-    is_known_id,
-    pointer_of,
-    read_json,
-    run_at,
-    runs_in,
-)
+from albor_core.run.home.folders import albor_home, pointer_of
+from albor_core.run.home.registry import host_word, known_as
+from albor_core.run.home.runs import is_known_id, run_at, runs_in
+from albor_core.run.rundir import RunDir, folder_of, read_json
 from albor_core.store.file.paths import global_store
 
 _MAX_TOLD = 5

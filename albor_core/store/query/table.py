@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
-from albor_core.run.rundir import RunDir, pointer_of, read_json, run_at
+from albor_core.run.home.folders import pointer_of
+from albor_core.run.home.runs import run_at
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.store.file.access import restrict, time_limit, with_any_text
 from albor_core.store.file.connect import as_store_error, open_reader, remove_copy

@@ -15,8 +15,9 @@ from urllib.parse import unquote, urlsplit
 
 from albor_core.run.errors import Problem
 from albor_core.run.files.whole_file import write_json
-from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, albor_home, private_folder, read_json
+from albor_core.run.home.folders import albor_home, private_folder
+from albor_core.run.home.registry import known_as
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import finite_of, mapping_of, text_of
 from albor_core.run.values.otlp_fields import endpoint_problem, header_problem
 from albor_core.run.values.webhook_url import HIDDEN

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import RunDir, not_plain, other_home, placed, read_json
+from albor_core.run.home.runs import other_home, placed
+from albor_core.run.rundir import RunDir, not_plain, read_json
 from albor_core.run.values.quantity import counted
 from albor_core.store.file.connect import open_reader, problems, remove_copy
 from albor_core.store.file.paths import local_store

@@ -27,16 +27,9 @@ from blake3 import blake3
 
 from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
 from albor_core.run.files.whole_file import fsync_dir, write_json
-from albor_core.run.rundir import (
-    RunDir,
-    is_run_id,
-    lent,
-    placed,
-    pointer_of,
-    read_json,
-    registered_runs,
-    run_at,
-)
+from albor_core.run.home.folders import pointer_of
+from albor_core.run.home.runs import lent, placed, registered_runs, run_at
+from albor_core.run.rundir import RunDir, is_run_id, read_json
 from albor_core.run.values.quantity import byte_size
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.catch_up import drain_index

@@ -17,8 +17,9 @@ from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError
 from albor_core.run.files.whole_file import fsync_dir
-from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, read_json, registered_runs
+from albor_core.run.home.registry import known_as
+from albor_core.run.home.runs import registered_runs
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.file.connect import (
     as_store_error,
     exclusive,

@@ -25,18 +25,10 @@ from albor_core.run.checkpoints import HALF, entries
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, UsageError
 from albor_core.run.files.media_file import MEDIA
 from albor_core.run.files.whole_file import fsync_dir
+from albor_core.run.home.folders import albor_home, begun_mark, pointer_of
+from albor_core.run.home.runs import is_known_id, placed, run_at
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    begun_mark,
-    is_known_id,
-    is_run_id,
-    placed,
-    pointer_of,
-    read_json,
-    run_at,
-)
+from albor_core.run.rundir import RunDir, is_run_id, read_json
 from albor_core.store.file import search
 from albor_core.store.file.connect import (
     as_store_error,

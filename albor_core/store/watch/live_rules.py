@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from albor_core.andon.alert import Alert
+from albor_core.andon.alert import Alert, make_alert
 from albor_core.andon.rules.engine import RuleEngine, rule_of
 from albor_core.andon.rules.sources import Rule, Source, read_rules, read_rules_file
 from albor_core.run.errors import AlborError, ConfigError
-from albor_core.run.rundir import RunDir, albor_home, read_json
+from albor_core.run.home.folders import albor_home
+from albor_core.run.rundir import RunDir, read_json
 
 
 class LiveRuleEngine(Protocol):
@@ -90,3 +92,20 @@ def live_rules(
     by_loop = tuple(rule for rule in own if kind == "train" and rule.condition.reads == "steps")
     here = (*(rule for rule in own if rule not in by_loop), *users)
     return LiveRules(here, by_loop, tuple(problems), monitoring, users)
+
+
+def withdrawn(rule: Rule, raised: str, attempt: int, step: int) -> Alert:
+    """The end of what a rule told that was taken away."""
+    alert = make_alert(
+        raised,
+        "rule",
+        rule.action,
+        metric="",
+        value=math.nan,
+        threshold=math.nan,
+        message=f"{rule.message}: the rule was taken away",
+        step=step,
+        attempt=attempt,
+        severity=rule.severity,
+    )
+    return replace(alert, state="cleared")

@@ -1,7 +1,7 @@
 """RUN_DIR/system.jsonl, the writer's end: figures of machine and program, and what was told.
 
 Records of the journal's format; the x of figures is whole seconds since the run was made, since a
-step may take a millisecond or an hour; who reads finds the step (store/index/step_clock.py).
+step may take a millisecond or an hour; who reads finds the step (store/index/series/step_clock.py).
 Bounded:
 each STRETCH_BYTES of the file double the interval between figures, which stop at FIGURES_BYTES;
 alerts go on for ALERTS_BYTES more. Where the disk takes nothing, figures are dropped and counted

@@ -15,31 +15,23 @@ Nothing raises: what goes wrong is a problem in watch.json, said once.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 import time
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import orjson
-
-from albor_core.andon.alert import Alert, make_alert
+from albor_core.andon.alert import Alert
 from albor_core.andon.channels.kept_sinks import rules_stamp
 from albor_core.andon.health.curve import Curve
 from albor_core.andon.health.facts import HealthFacts
 from albor_core.andon.health.watch import HealthWatch
-from albor_core.andon.rules.sources import Rule
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.files.watch_file import PULSE_S, Watch, write_watch
-from albor_core.run.files.whole_file import write_json
-from albor_core.run.journal import parse_line
+from albor_core.run.home.registry import is_begun_here
 from albor_core.run.liveness import Liveness
-from albor_core.run.registry import is_begun_here
-from albor_core.run.rundir import RunDir, open_plain, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.run.values.directions import is_validation
 from albor_core.run.values.lenient import finite_of, real, whole_of
@@ -49,6 +41,7 @@ from albor_core.store.watch.live_rules import (
     LiveRuleEngine,
     LiveRules,
     live_rules,
+    withdrawn,
 )
 from albor_core.store.watch.machine_figures import (
     machine_series,
@@ -59,6 +52,7 @@ from albor_core.store.watch.machine_figures import (
 from albor_core.store.watch.program_budgets import ProgramBudgets
 from albor_core.store.watch.system_file import SystemFile
 from albor_core.store.watch.telling import AlertSender, Telling
+from albor_core.store.watch.watch_memory import WatchedJournal, WatchMemory
 from albor_core.telemetry.host import disk_free, sample_host
 from albor_core.telemetry.machine_ring import FRESH_S, MachineSample, newest_sample
 from albor_core.telemetry.machine_sampler import MachineSampler
@@ -113,7 +107,8 @@ class Watcher:
         self._built_in = BuiltIn(self._chosen.names)
         self._step = 0
         self._step_wall: float | None = None
-        self._offset = 0
+        self._journal = WatchedJournal(run)
+        self._memory = WatchMemory(run, self._journal)
         self._problems: list[str] = []
         self._newest: ProgramSample | None = None
         self._has_guard = False
@@ -210,7 +205,7 @@ class Watcher:
         for alert_rule in tuple(self._telling.open):
             known = self._rules.rule_of(alert_rule)
             if known is not None and known.id in gone:
-                self._tell(_withdrawn(known, alert_rule, self._attempt, self._step), wall)
+                self._tell(withdrawn(known, alert_rule, self._attempt, self._step), wall)
         self._rules, self._engine = rules, engine
         self._telling.take_rules(rules)
         self._save_at = 0.0
@@ -219,28 +214,13 @@ class Watcher:
 
     def _read_lines(self) -> bool:
         """Take the next lines of the journal; whether more wait."""
-        for count, (end, record) in enumerate(self._lines()):
+        for count, (end, record) in enumerate(self._journal.lines()):
             if count == _MOST_LINES:
                 return True
-            self._offset = end
+            self._journal.offset = end
             if record is not None:
                 self._take_line(record)
         return False
-
-    def _lines(self) -> Iterator[tuple[int, dict[str, Any] | None]]:
-        try:
-            with open_plain(self._run.journal) as file:
-                if os.fstat(file.fileno()).st_size < self._offset:  # another file: all of it
-                    self._offset = 0
-                file.seek(self._offset)
-                end = self._offset
-                for raw in file:
-                    if not raw.endswith(b"\n"):
-                        return
-                    end += len(raw)
-                    yield end, parse_line(raw, orjson.loads)
-        except OSError:
-            return
 
     def _take_line(self, record: Mapping[str, Any]) -> None:
         attempt = whole_of(record.get("attempt"))
@@ -376,15 +356,8 @@ class Watcher:
 
     # -- what outlives this process --------------------------------------------------------------
 
-    @property
-    def _memory(self) -> Path:
-        return self._run.watch.with_name("watch-memory.json")
-
     def _save(self) -> None:
-        document = {
-            "schema": "albor.watch-memory/1",
-            "journal": {"offset": self._offset, "head": self._head()},
-            "system": self._system_size(),
+        remembered = {
             "attempt": self._attempt,
             "step": self._step,
             "step_wall": self._step_wall,
@@ -395,37 +368,21 @@ class Watcher:
             "budgets": self._budgets.to_json(),
             "open": self._telling.open,
         }
-        with contextlib.suppress(OSError):  # a full disk: lines since the last one are read again
-            write_json(self._memory, _strict(document))
-
-    def _head(self) -> int:
-        try:
-            with open_plain(self._run.journal) as file:
-                return zlib.crc32(file.readline(1 << 16))
-        except OSError:
-            return 0
-
-    def _system_size(self) -> int:
-        try:
-            return self._run.system.stat().st_size
-        except OSError:
-            return 0
+        self._memory.keep(remembered)
 
     def _recall(self) -> None:
         """Go on where an earlier index process was killed."""
-        found = read_json(self._memory) or {}
-        journal = found.get("journal")
-        is_same = isinstance(journal, dict) and journal.get("head") == self._head()
+        found, is_same = self._memory.kept()
         if is_same and found.get("rules") == list(self._rules.texts):
             try:
                 self._load(found)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                self._complain(f"{self._memory}: {error}; beginning anew")
+                self._complain(f"{self._memory.path}: {error}; beginning anew")
                 self._forget()
         elif found:
             self._forget()
-        open_alerts = found.get("open") if self._offset else None
-        start = (whole_of(found.get("system")) or 0) if self._offset else 0
+        open_alerts = found.get("open") if self._journal.offset else None
+        start = (whole_of(found.get("system")) or 0) if self._journal.offset else 0
         known = open_alerts if isinstance(open_alerts, dict) else {}
         with contextlib.suppress(OSError):
             self._telling.recall({str(k): str(v) for k, v in known.items()}, start)
@@ -439,10 +396,10 @@ class Watcher:
             self._budgets.load(found["budgets"])
         self._step = whole_of(found.get("step")) or 0
         self._step_wall = finite_of(found.get("step_wall"))
-        self._offset = whole_of(found["journal"].get("offset")) or 0
+        self._memory.resume_at(found)
 
     def _forget(self) -> None:
-        self._attempt, self._offset, self._step, self._step_wall = 1, 0, 0, None
+        self._attempt, self._journal.offset, self._step, self._step_wall = 1, 0, 0, None
         self._engine = self._rules.engine(1)
         self._health, self._built_in = HealthWatch(self._facts(1)), BuiltIn(self._chosen.names)
         self._budgets = ProgramBudgets(self._monitoring())
@@ -491,34 +448,6 @@ class Watcher:
             sys.stderr.flush()
 
 
-def _withdrawn(rule: Rule, raised: str, attempt: int, step: int) -> Alert:
-    """The end of what a rule told that was taken away."""
-    alert = make_alert(
-        raised,
-        "rule",
-        rule.action,
-        metric="",
-        value=math.nan,
-        threshold=math.nan,
-        message=f"{rule.message}: the rule was taken away",
-        step=step,
-        attempt=attempt,
-        severity=rule.severity,
-    )
-    return replace(alert, state="cleared")
-
-
 def is_watchable(run: RunDir) -> bool:
     """Whether rules are evaluated for it: not for what was only read in."""
     return run.metadata().get("kind") != "imported" and not pulled_from(run)
-
-
-def _strict(value: Any) -> Any:
-    """Plain JSON; NaN and Inf as the words that float() reads."""
-    if isinstance(value, float) and not (value == value and abs(value) != float("inf")):
-        return repr(value)
-    if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return value

@@ -18,7 +18,7 @@ from albor_core.andon.bricks.coverage import COVERAGE_KEY
 from albor_core.andon.bricks.names import BRICKS, brick_key
 from albor_core.andon.health.eta import KalmanEta
 from albor_core.andon.severity import CALM, worst
-from albor_core.config.load import Config
+from albor_core.config.config import Config
 from albor_core.run.headlines import LIVE, RECORDED
 from albor_core.run.journal import Journal
 from albor_core.run.state import StateWriter

@@ -21,7 +21,7 @@ from unittest import mock
 import jsonschema
 
 from albor_core.cli.main import run
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, read_json
 

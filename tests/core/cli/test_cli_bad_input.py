@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_user import ALBOR, damage_a_shard, tree_hash, validate, write_config
 
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 from albor_core.store.index.indexer import index_now
 
 PLANS = {  # what was wrong, and the words that must be in the message

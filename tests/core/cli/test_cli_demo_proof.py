@@ -16,8 +16,8 @@ from cli_user import ALBOR, tree_hash, validate
 from read_only import where_read_only
 
 from albor_core.demo import proof
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import parse_line
-from albor_core.run.rundir import create_run
 
 WORDS = ("demo", "--proof", "--json")
 ELSEWHERE = re.compile(

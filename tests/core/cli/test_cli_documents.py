@@ -25,11 +25,10 @@ from cli_user import (
 )
 from click.testing import CliRunner
 
-from albor_core.cli import schema
 from albor_core.cli.main import cli
 from albor_core.cli.reference import walk
 from albor_core.cli.runs.transfer.export import WHAT
-from albor_core.cli.schema import names
+from albor_core.documents.json_schema import names, schema_of
 from albor_core.run.rundir import RunDir, read_json
 
 FAILING = "import sys; print('[/red] {}'); sys.exit(3)".format("\\x1b[31m")
@@ -484,26 +483,9 @@ def test_grandchildren_of_a_guarded_program_do_not_outlive_it(user, tmp_path):
     wait_until(lambda: not (tmp_path.__class__(f"/proc/{pid}")).exists(), 20)
 
 
-def test_a_schema_says_what_its_file_leaves_out(tmp_path, monkeypatch):
-    """A field called `properties` or `required` is a field like any other."""
-    monkeypatch.setattr(schema, "FOLDER", tmp_path)
-    inner = {"type": "object", "properties": {"required": {"type": "string"}}}
-    optional = {"type": ["object", "null"], "properties": {"a": {}, "b": {}}, "required": ["b"]}
-    own = {"properties": {"type": "array", "items": inner}, "maybe": optional}
-    file = {"description": "Two.", "properties": own, "additionalProperties": False}
-    (tmp_path / "albor.two.json").write_text(json.dumps(file))
-    whole = schema.schema_of("albor.two")
-    jsonschema.Draft202012Validator.check_schema(whole)
-    assert whole["required"] == ["schema", "properties", "maybe"]
-    assert whole["title"] == whole["properties"]["schema"]["const"] == "albor.two/1"
-    assert whole["properties"]["properties"]["items"]["required"] == ["required"]
-    assert whole["properties"]["maybe"] == optional
-    assert whole["additionalProperties"] is False
-
-
 @pytest.mark.parametrize("name", names())
 def test_every_schema_that_is_printed_is_json_schema(name):
     printed = json.loads(CliRunner().invoke(cli, ["schema", name]).stdout)
     jsonschema.Draft202012Validator.check_schema(printed)
-    assert printed == schema.schema_of(name)
+    assert printed == schema_of(name)
     assert printed["title"] == f"{name}/1"

@@ -19,8 +19,9 @@ import pytest
 from cli_user import ALBOR, User, strict, wait_until
 from read_only import on_a_small_disk, where_read_only
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import read_annotations
 from albor_core.store.index.indexer import index_now

@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from albor_core.cli.main import cli
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import DataError, NotFoundError
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 
 COMPARED = ("cosine", "max_error", "loss", "reference_loss", "rounded_cosine")
 UNCOMPARED = {"how": "fused", "skipped": None}

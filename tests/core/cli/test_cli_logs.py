@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 import pytest
 from cli_user import validate
 
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir
 
 NOISY = r"""
 import os, sys, time

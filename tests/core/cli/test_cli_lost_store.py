@@ -17,8 +17,9 @@ from cli_user import valid
 from albor_core import track
 from albor_core.run.errors import UsageError
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.folders import foreign_owner
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run, foreign_owner
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 from albor_core.store.upkeep.rebuild import rebuild

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from cli_user import strict, validate, wait_until
 
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[3]
 LOGS = """

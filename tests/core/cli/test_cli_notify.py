@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cli_user import User, valid, validate, wait_until, write_config
 
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 SECRET = "s3cretpathpart"
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(120)")

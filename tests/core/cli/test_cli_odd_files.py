@@ -8,11 +8,11 @@ import subprocess
 import pytest
 from cli_user import ALBOR
 
-from albor_core.config import config_file
 from albor_core.config.load import load_config
+from albor_core.config.text import config_file
 from albor_core.run.errors import NotFoundError
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal, last_event, read_journal
-from albor_core.run.rundir import create_run
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.reader import Reader

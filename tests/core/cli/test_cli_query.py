@@ -10,8 +10,8 @@ import sqlite3
 import pytest
 from cli_user import valid
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.file import access
 from albor_core.store.index.indexer import index_now
 

@@ -7,7 +7,7 @@ from cli_user import validate
 
 from albor_core import track
 from albor_core.guard.process.index_process import IndexProcess
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 
 RULES = """
 rules:

@@ -14,8 +14,9 @@ from albor_core.guard.launch import write_launch
 from albor_core.launch import local
 from albor_core.launch.start import start
 from albor_core.run.errors import AlborError, InUseError
-from albor_core.run.registry import is_launched_here, register
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.home.new_run import create_run
+from albor_core.run.home.registry import is_launched_here, register
+from albor_core.run.rundir import RunDir
 
 WHY = "was not launched from this home"
 PLACES = ("registered", "dropped into the home", "named by its folder")

@@ -16,8 +16,8 @@ from albor_core.cli.common.output import (
     when,
 )
 from albor_core.cli.runs.show_text import _metrics
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.run.values.quantity import byte_size, duration, figure
 from albor_core.store.index.indexer import index_now
 

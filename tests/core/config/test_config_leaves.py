@@ -23,7 +23,8 @@ from albor_core.andon.channels.sinks import sinks_from
 from albor_core.andon.explain import andon_problems, explain
 from albor_core.andon.health.facts import HealthFacts
 from albor_core.andon.rules.sources import rules_from
-from albor_core.config.load import Config, LoadedConfig, parse_config
+from albor_core.config.config import Config
+from albor_core.config.load import LoadedConfig, parse_config
 from albor_core.config.secret_urls import sink_entries
 from albor_core.config.sections.guard import GuardConfig
 from albor_core.config.sections.section import Section

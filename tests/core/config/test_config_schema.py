@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from albor_core.cli.main import cli
+from albor_core.config.config import Config
 from albor_core.config.json_schema import config_schema
-from albor_core.config.load import Config, children, limits, load_config, parse_config
+from albor_core.config.load import load_config, parse_config
 from albor_core.config.sections.architecture import ArchitectureConfig
 from albor_core.config.sections.section import Section
-from albor_core.config.strict_yaml import load_yaml
+from albor_core.config.text.fields import children, limits
+from albor_core.config.text.strict_yaml import load_yaml
 from albor_core.run.errors import ConfigError
 from albor_core.run.values.numbers import WRITTEN
 

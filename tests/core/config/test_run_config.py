@@ -9,17 +9,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from albor_core.config.config import Config
 from albor_core.config.hf_config import refusals
 from albor_core.config.json_schema import config_schema
-from albor_core.config.load import (
-    Config,
-    field_paths,
-    guard_options,
-    load_config,
-    load_packaged,
-    parse_config,
-)
+from albor_core.config.load import guard_options, load_config, load_packaged, parse_config
 from albor_core.config.sections.architecture import ArchitectureConfig
+from albor_core.config.text.fields import field_paths
 from albor_core.run.errors import ConfigError, NotFoundError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,7 +86,7 @@ def test_resolved_holds_every_field_as_plain_json():
 
     resolved = parsed().resolved()
     json.dumps(resolved, allow_nan=False)
-    for dotted in field_paths():
+    for dotted in field_paths(Config):
         here = resolved
         for part in dotted.split("."):
             here = here[part]

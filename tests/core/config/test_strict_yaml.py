@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.config.strict_yaml import MAX_BYTES, load_yaml
+from albor_core.config.text.strict_yaml import MAX_BYTES, load_yaml
 from albor_core.run.errors import ConfigError
 
 

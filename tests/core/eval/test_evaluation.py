@@ -22,7 +22,7 @@ from albor_core.run.errors import (
     NotFoundError,
     UsageError,
 )
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 from albor_core.store.query.reader import Reader
 
 CPU = Settings(batch_size=4, dtype="fp32", device="cpu")

@@ -13,8 +13,8 @@ from albor_core.eval.planned import Settings, told_by_words
 from albor_core.eval.watch import watch
 from albor_core.run.checkpoints import name_of
 from albor_core.run.errors import AlborError, ConfigError, InUseError
+from albor_core.run.home.new_run import create_run
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import create_run
 
 
 class Training:

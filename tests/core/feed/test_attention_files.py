@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.cli.attention import _lines
+from albor_core.cli.alerts.attention import _lines
 from albor_core.feed.attention.evidence import LINES, evidence
 from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.attention.marks import (
@@ -27,9 +27,11 @@ from albor_core.feed.run.sign_lines import READ_BYTES, SignLines
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.files.watch_file import Watch, write_watch
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, albor_home, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.reader import Reader
 

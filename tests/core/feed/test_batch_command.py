@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from albor_core.cli.main import cli
 from albor_core.data.load import step_batch
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 
 class _Made:

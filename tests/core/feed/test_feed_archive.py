@@ -10,8 +10,9 @@ from typed_recipe import give_settings
 
 from albor_core.feed.archive.archive import RunArchive
 from albor_core.feed.archive.config_sheet import ConfigSheet
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import Indexer
 

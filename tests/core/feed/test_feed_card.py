@@ -13,8 +13,9 @@ from albor_core.feed.archive.archive import RunArchive
 from albor_core.feed.archive.card import MOST_CHILDREN
 from albor_core.feed.archive.crashes import CrashView, excerpt
 from albor_core.feed.archive.patch import FileChange, read_patch
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import annotate, notes_in, read_annotations
 from albor_core.store.index.indexer import index_now

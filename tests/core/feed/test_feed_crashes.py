@@ -7,7 +7,7 @@ import json
 import pytest
 
 from albor_core.feed.archive.crashes import CrashShelf
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 
 @pytest.fixture

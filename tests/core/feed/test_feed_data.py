@@ -15,8 +15,9 @@ from albor_core.feed.data.batch import batch_of
 from albor_core.feed.data.folder import look_into
 from albor_core.feed.data.known import DataShelf, known_data_sets
 from albor_core.feed.data.sheet import sheet_of
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 

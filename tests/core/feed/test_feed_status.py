@@ -18,8 +18,8 @@ from albor_core.feed.runs.status import Evidence, judge, run_status
 from albor_core.feed.view import RunView
 from albor_core.run import liveness as liveness_of_files
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.liveness import Liveness, boot_id
-from albor_core.run.rundir import create_run
 from albor_core.run.state import Freshness
 
 HOLDER = """

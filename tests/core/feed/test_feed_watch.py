@@ -15,8 +15,8 @@ from albor_core.feed.runs.watch import RunFeed, RunsFeed
 from albor_core.feed.snapshot import runs_document, snapshot
 from albor_core.run.errors import NotFoundError
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.run.state import StateWriter
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now

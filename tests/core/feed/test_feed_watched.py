@@ -8,7 +8,7 @@ from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.feed.archive.rule_replay import rules_of
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.watched import Watching, watching
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 RULES = {
     "monitoring": {

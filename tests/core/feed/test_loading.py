@@ -17,8 +17,9 @@ from albor_core.feed.runs.status import run_status
 from albor_core.feed.runs.watch import RunsFeed
 from albor_core.feed.view import RunView
 from albor_core.run.files.pulled_file import Pulled, write_pulled
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run, read_json
+from albor_core.run.rundir import read_json
 from albor_core.run.values.directions import direction
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.index.indexer import index_now

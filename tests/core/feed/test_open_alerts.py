@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from albor_core.feed.run.alerts import open_alerts
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.annotations import annotate
 
 

@@ -17,10 +17,10 @@ from albor_core.feed.waiting.waiter import RunWait, wait_for
 from albor_core.run.errors import UsageError
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.program import notified
 from albor_core.run.program.notified import Notifier
-from albor_core.run.rundir import create_run
 from albor_core.store.index.annotations import annotate
 
 HOLDER = """

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from albor_core import history
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
-from albor_core.run.registry import register
+from albor_core.run.home.registry import register
 from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.index.indexer import index_now

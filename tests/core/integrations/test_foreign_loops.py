@@ -14,8 +14,9 @@ import pytest
 from albor_core.feed.runs.watch import RunsFeed
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.integrations.closing_record import is_closing
+from albor_core.run.home.runs import registered_runs
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import RunDir, registered_runs
+from albor_core.run.rundir import RunDir
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 

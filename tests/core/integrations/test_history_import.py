@@ -19,10 +19,11 @@ from click.testing import CliRunner
 from peer_series import CONFIG, SECRET, STEPS, accuracy, loss, rate
 
 from albor_core.cli.main import cli
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.feed.runs.status import run_status
-from albor_core.integrations.importers import find, protobuf, run_import, tensorboard, wandb
+from albor_core.integrations.importers import find, run_import, tensorboard, wandb
 from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
+from albor_core.integrations.importers.formats import protobuf
 from albor_core.integrations.importers.steps.placed import Placed
 from albor_core.run.errors import AlborError, DataError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from albor_core.integrations.importers import bounded_pipe
-from albor_core.integrations.importers.bounded_pipe import (
+from albor_core.integrations.importers.copies import bounded_pipe
+from albor_core.integrations.importers.copies.bounded_pipe import (
     MAX_LINE,
     BeyondBounds,
     BoundedPipe,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from albor_core.cli.main import cli
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import AlborError
 from albor_core.run.rundir import RunDir
 from albor_core.store.query.reader import Reader

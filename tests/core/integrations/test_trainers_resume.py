@@ -14,8 +14,9 @@ import pytest
 
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.integrations import kept_run
+from albor_core.run.home.runs import registered_runs
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import RunDir, read_json, registered_runs
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 

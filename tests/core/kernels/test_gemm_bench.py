@@ -13,8 +13,8 @@ import torch.nn.functional as F
 
 from albor_core.cli.machine import kernels_gemm
 from albor_core.cli.main import run
-from albor_core.cli.schema import schema_of
 from albor_core.config.shape import ModelShape
+from albor_core.documents.json_schema import schema_of
 from albor_core.kernels import gemm as room
 from albor_core.kernels.bench import Sizes
 from albor_core.kernels.gemm import Gemm, GemmTime, RouteTime, step_products, time_gemm

@@ -8,13 +8,15 @@ import pytest
 import yaml
 from tiny_run import tiny_config, train_here
 
-from albor_core.config.load import load_config, shown_override
+from albor_core.config.load import load_config
+from albor_core.config.text.overrides import shown_override
 from albor_core.launch import local
 from albor_core.launch.planned import plan_run
 from albor_core.launch.run_folder import new_run
 from albor_core.launch.start import start
 from albor_core.run.errors import ConfigError
-from albor_core.run.rundir import RunDir, albor_home
+from albor_core.run.home.folders import albor_home
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.spans.collector import collector_of, otlp_file
 from albor_core.store.upkeep.remove import remove_run

@@ -21,7 +21,9 @@ from albor_core.launch.planned import plan_run
 from albor_core.launch.run_folder import new_run
 from albor_core.launch.start import start
 from albor_core.run.errors import ConfigError
-from albor_core.run.rundir import RunDir, albor_home, create_run
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.filter import parse_filter

@@ -18,9 +18,10 @@ from albor_core.launch.run_folder import resize
 from albor_core.launch.start import start
 from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.liveness import Liveness
 from albor_core.run.program.launched_rank import LaunchedRank
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.flatten import diff_configs
 
 

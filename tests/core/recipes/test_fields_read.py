@@ -10,11 +10,13 @@ import typed_recipe
 import yaml
 
 import albor_core
-from albor_core.config.load import Config, _section_at, field_paths, parse_config
+from albor_core.config.config import Config
+from albor_core.config.load import parse_config
 from albor_core.config.recipes import registry
 from albor_core.config.recipes.entry import SOME_READ
 from albor_core.config.recipes.registry import NAMES
 from albor_core.config.sections.section import Section
+from albor_core.config.text.fields import FieldTree, field_paths
 from albor_core.plan.recipes.own import DECODERS_ALONE, notes
 from albor_core.run.errors import ConfigError
 
@@ -40,11 +42,15 @@ BESIDE = {  # what a field does not stand without
     "data.curriculum": ("data.mixture",),
     "training.batch_ramp": ("training.gradient_accumulation",),
 }
-ASKED = tuple(one for one in field_paths() if one.startswith("training.") or one in SOME_READ)
+ASKED = tuple(one for one in field_paths(Config) if one.startswith("training.") or one in SOME_READ)
 
 
 def other_value(path):
-    field = _section_at(tuple(path.split(".")[:-1])).model_fields[path.rpartition(".")[2]]
+    field = (
+        FieldTree(Config)
+        .section_at(tuple(path.split(".")[:-1]))
+        .model_fields[path.rpartition(".")[2]]
+    )
     now = field.get_default(call_default_factory=True, validated_data={})
     if path in OTHER:
         return OTHER[path]
@@ -107,7 +113,7 @@ def lookups(*folders):
     """Leaves of `training` that modules look up, also by a method of a section."""
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     chains = {f".{one}" for file in files for one in re.findall(r"[\w.]+", file.read_text())}
-    return {path for path in field_paths() if is_looked_up(path, chains)}
+    return {path for path in field_paths(Config) if is_looked_up(path, chains)}
 
 
 def is_looked_up(path, chains):
@@ -115,7 +121,7 @@ def is_looked_up(path, chains):
     section, _, name = path.rpartition(".")
     if not section.startswith("training"):
         return False
-    owner = _section_at(tuple(section.split(".")))
+    owner = FieldTree(Config).section_at(tuple(section.split(".")))
     methods = [one for one, value in vars(owner).items() if inspect.isfunction(value)]
     by = [one for one in methods if f"self.{name}" in inspect.getsource(getattr(owner, one))]
     wanted = tuple(f".{section.rpartition('.')[2]}.{one}" for one in (name, *by))

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from albor_core.cli.main import cli
 from albor_core.report.chart import ReportCurve, svg, ticks
 from albor_core.report.scores import ScoreBar, bars_svg
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import Indexer
 from albor_core.track.scores import record_scores

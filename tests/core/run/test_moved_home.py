@@ -11,17 +11,17 @@ import sys
 import pytest
 
 from albor_core.run.errors import UsageError
-from albor_core.run.registry import PlacesNow, is_begun_here, is_launched_here, known_as, register
-from albor_core.run.rundir import (
-    RunDir,
-    create_run,
-    own_home,
-    pointer_of,
-    read_json,
-    registered_runs,
-    run_at,
-    stray_runs,
+from albor_core.run.home.folders import own_home, pointer_of
+from albor_core.run.home.new_run import create_run
+from albor_core.run.home.registry import (
+    PlacesNow,
+    is_begun_here,
+    is_launched_here,
+    known_as,
+    register,
 )
+from albor_core.run.home.runs import registered_runs, run_at, stray_runs
+from albor_core.run.rundir import RunDir, read_json
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_a_home_that_is_mounted_elsewhere_has_its_runs_there(home, tmp_path):
     old = home("old")
     _made(old / "runs")
     (tmp_path / "mounted").mkdir()
-    look = "from albor_core.run.rundir import registered_runs, stray_runs\n"
+    look = "from albor_core.run.home.runs import registered_runs, stray_runs\n"
     look += "print([str(run.path) for run in registered_runs()], stray_runs())"
     command = (
         'mount --bind "$1" "$2" && mount --bind /var/empty "$1" 2>/dev/null; exec "$3" -c "$4"'

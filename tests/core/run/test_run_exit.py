@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.exit import exit_document, forget_exit, read_exit, reserve_exit, write_exit
 from albor_core.run.rundir import RunDir
 

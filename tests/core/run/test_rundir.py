@@ -15,16 +15,10 @@ import pytest
 
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.files.whole_file import clear_halves, temporary_beside, write_bytes, write_json
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    create_run,
-    is_run_id,
-    new_run_id,
-    read_json,
-    registered_runs,
-    runs_in,
-)
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.new_run import create_run
+from albor_core.run.home.runs import registered_runs, runs_in
+from albor_core.run.rundir import RunDir, is_run_id, new_run_id, read_json
 from albor_core.store.query.resolve import AmbiguousError, find_run
 
 

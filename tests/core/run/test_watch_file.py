@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from albor_core.run.files.watch_file import SinkState, Watch, is_watched, read_watch, write_watch
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 HOLD = (
     "import sys; from pathlib import Path; from albor_core.run.liveness import take_lock;"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import Indexer
 from albor_core.store.query.media import rows_of

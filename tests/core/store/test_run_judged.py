@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 from albor_core.store.diff.compare import MOST_RUNS, diff_runs
 from albor_core.store.file.connect import open_writer
 from albor_core.store.file.paths import global_store, local_store

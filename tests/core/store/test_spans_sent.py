@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from albor_core.run.files.spans_file import read_spans_sent
+from albor_core.run.home.runs import registered_runs
 from albor_core.run.liveness import lock_holder
-from albor_core.run.rundir import RunDir, registered_runs
+from albor_core.run.rundir import RunDir
 from albor_core.store.spans import sending
 from albor_core.store.spans.collector import Collector, collector_of, keep_collector, otlp_file
 from albor_core.store.spans.post import PostError, Taken, post_spans

@@ -20,7 +20,7 @@ from albor_core.store.file.connect import open_reader, open_writer, problems
 from albor_core.store.file.paths import global_store, is_remote, local_store
 from albor_core.store.file.schema import SCHEMA_SQL, SCHEMA_VERSION
 from albor_core.store.index.indexer import Indexer
-from albor_core.store.index.levels import (
+from albor_core.store.index.series.levels import (
     Bucket,
     base_level,
     group_points,

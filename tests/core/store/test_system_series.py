@@ -6,11 +6,11 @@ import bisect
 
 import pytest
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.file.paths import global_store, local_store
-from albor_core.store.index import step_clock
 from albor_core.store.index.indexer import index_now
+from albor_core.store.index.series import step_clock
 from albor_core.store.query.export import pages
 from albor_core.store.query.reader import Reader
 from albor_core.store.upkeep.check import check

@@ -15,9 +15,10 @@ import pytest
 
 from albor_core import track
 from albor_core.run.files.watch_file import SinkState, read_watch
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import Liveness
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.watch.live_sinks import LiveSinks
 from albor_core.store.watch.watcher import Watcher
 

@@ -14,9 +14,9 @@ from albor_core.andon.alert import Alert
 from albor_core.run.control import take_commands
 from albor_core.run.files.watch_file import read_watch
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal, read_journal
 from albor_core.run.liveness import Liveness, boot_id
-from albor_core.run.rundir import create_run
 from albor_core.store.watch import watcher as watcher_module
 from albor_core.store.watch.live_rules import LiveRules, live_rules
 from albor_core.store.watch.not_finite import HELD_S

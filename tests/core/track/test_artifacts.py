@@ -12,7 +12,7 @@ from albor_core import track
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.files.fingerprint import fingerprint
 from albor_core.run.files.media_file import kept, publish
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.media import media as media_rows

@@ -7,7 +7,9 @@ import pytest
 from albor_core import track
 from albor_core.feed.runs.status import run_status
 from albor_core.guard.process.index_process import IndexProcess
-from albor_core.run.rundir import RunDir, albor_home, read_json, runs_in
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.runs import runs_in
+from albor_core.run.rundir import RunDir, read_json
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,9 @@ import pytest
 
 from albor_core import track
 from albor_core.guard.process.index_process import IndexProcess
-from albor_core.run.rundir import RunDir, albor_home, runs_in
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.runs import runs_in
+from albor_core.run.rundir import RunDir
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 

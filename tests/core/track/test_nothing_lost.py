@@ -14,7 +14,7 @@ from albor_core import history, track
 from albor_core.cli.main import cli
 from albor_core.cli.runs import show_text
 from albor_core.run.errors import AlborError, NotFoundError
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 from albor_core.run.values import metrics
 from albor_core.store.index.annotations import read_annotations
 from albor_core.store.index.catch_up import drain_index

@@ -22,8 +22,9 @@ from albor_core.feed.runs.status import run_status
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.exit import read_exit
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import annotate

@@ -398,7 +398,7 @@ def test_kill_9_loses_no_acknowledged_step_and_doubles_none(script):
 
 
 def test_two_processes_of_one_guarded_program_cannot_both_write(monkeypatch, albor_home):
-    from albor_core.run.rundir import create_run
+    from albor_core.run.home.new_run import create_run
 
     run = create_run(albor_home / "runs", "g1", experiment="e", name="g", kind="guard", argv=["x"])
     holder = subprocess.Popen(

@@ -230,7 +230,7 @@ def test_last_words_have_room_where_nothing_else_has(tmp_path, monkeypatch):
 
     reserved = ReservedFile(tmp_path / "exit.json")
     assert list(tmp_path.iterdir()) == []  # and a kill leaves nothing
-    monkeypatch.setattr("albor_core.run.rundir.write_bytes", full)
+    monkeypatch.setattr("albor_core.run.home.new_run.write_bytes", full)
     reserved.write({"code": 0})
     assert json.loads((tmp_path / "exit.json").read_text()) == {"code": 0}
     assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]

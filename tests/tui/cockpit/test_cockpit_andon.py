@@ -13,7 +13,7 @@ from textual.widgets import Input, Static
 
 from albor_core.feed.attention.item import AttentionList
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 from albor_tui.model.desk import LiveDesk
 from albor_tui.screens.andon import AndonScreen, coverage
 from albor_tui.screens.dialogs.confirm import ConfirmScreen

@@ -9,8 +9,9 @@ from settled import until
 
 from albor_core.feed.run import store_follower
 from albor_core.feed.runs.watch import RunsFeed
+from albor_core.run.home.folders import albor_home
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import albor_home, create_run
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import annotate
 from albor_core.store.index.indexer import Indexer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 from albor_tui.model import launchpad, recent
 from albor_tui.model.launchpad import LiveLaunchpad
 from albor_tui.model.recent import MOST, recent_configs, remember

@@ -15,7 +15,8 @@ from textual.widgets import Static
 
 from albor_core.feed.runs.state_word import RunStatus
 from albor_core.run.errors import InUseError, UsageError
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir
 from albor_tui.app import AlborApp
 from albor_tui.model.desk import LiveDesk
 from albor_tui.model.source import LiveSource

@@ -12,8 +12,8 @@ from screen_stage import text_of
 from settled import settled, until
 from textual.content import Content
 
-from albor_core.cli.schema import schema_of
-from albor_core.config.config_file import packaged_recipes
+from albor_core.config.text.config_file import packaged_recipes
+from albor_core.documents.json_schema import schema_of
 from albor_core.feed.data.folder import FolderView
 from albor_core.feed.data.known import DataSetView, DataShelf
 from albor_core.feed.data.sheet import SourceView

@@ -12,7 +12,7 @@ from hostile import HOSTILE, check_cells
 from screen_stage import at, text_of
 from settled import until
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.feed.data.folder import FolderView
 from albor_core.feed.data.of_run import MixedSource, RunData
 from albor_core.run.errors import AlborError

@@ -15,7 +15,8 @@ import pytest
 from pty_scan import foreign, has_flood
 from pty_session import PtySession, cockpit
 
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir
 
 pytestmark = pytest.mark.slow
 MANY = 1000

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from pty_session import COCKPIT, LiveRun, PtySession, cockpit, guarded_run, is_paused, shown_step
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import Indexer
 

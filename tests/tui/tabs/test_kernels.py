@@ -10,7 +10,7 @@ from settled import settled, until
 from textual.command import CommandList
 from textual.widgets import Static
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import AlborError
 from albor_tui.screens.dialogs.kernels import KernelsScreen, OpList, op_lines, parity_lines
 from albor_tui.screens.run import RunScreen

@@ -15,8 +15,9 @@ from hostile import check_cells
 from settled import until
 
 from albor_core.feed.view import RunView
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import Indexer
 from albor_tui.app import AlborApp

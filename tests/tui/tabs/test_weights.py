@@ -8,7 +8,7 @@ from screen_stage import at
 from settled import until
 from textual.widgets import Static
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import AlborError
 from albor_tui.model.command import Cancelled
 from albor_tui.screens.dialogs.weights import WeightsScreen, by_layer, histogram_of

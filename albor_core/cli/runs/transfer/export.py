@@ -179,7 +179,7 @@ def _table(
 
 def _spans_of(runs: Sequence[RecordedRun]) -> Callable[[BinaryIO | TextIO], int]:
     """Raises NotFoundError where the folder of one is gone: spans are made of its files."""
-    from albor_core.run.rundir import placed
+    from albor_core.run.home.runs import placed
     from albor_core.store.spans.export import write_spans
 
     folders = [placed(run.id, run.path) for run in runs]

@@ -14,7 +14,7 @@ from albor_core.cli.common.output import clean, emit, json_option, print_line, p
 from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.integrations.importers.find import ALBOR, SOURCES, FoundFiles, find, titles
 from albor_core.run.errors import DataError, NotFoundError, Problem, TryAgainError, UsageError
-from albor_core.run.rundir import own_home
+from albor_core.run.home.folders import own_home
 
 if TYPE_CHECKING:
     from albor_core.integrations.importers.run_import import ImportResult
@@ -42,8 +42,8 @@ def _found(
 
 def _planned(_: Callable[..., Any], told: Parameters) -> Estimate:
     """The runs that are made, and those that are brought up to date where there is news."""
-    from albor_core.integrations.importers.albor_folder import LocalFolder
-    from albor_core.integrations.importers.copied_runs import copy_runs
+    from albor_core.integrations.importers.copies.albor_folder import LocalFolder
+    from albor_core.integrations.importers.copies.copied_runs import copy_runs
     from albor_core.integrations.importers.foreign import Refusal
     from albor_core.integrations.importers.run_import import run_id
 
@@ -117,7 +117,7 @@ def _folders(place: Path, kind: str | None) -> list[Path]:
     """The run directories of Albor that a path means; [] where it means others' history. Raises
     NotFoundError, DataError where only those were asked for and there are none.
     """
-    from albor_core.integrations.importers.albor_folder import run_folders
+    from albor_core.integrations.importers.copies.albor_folder import run_folders
 
     found = run_folders(place) if kind in (None, ALBOR) else []
     if not found and kind == ALBOR:
@@ -131,8 +131,8 @@ def _copy(
     folders: list[Path], arrivals: list[ImportResult], problems: list[dict[str, str]]
 ) -> None:
     """Runs of Albor from another folder."""
-    from albor_core.integrations.importers.albor_folder import LocalFolder, arrival
-    from albor_core.integrations.importers.copied_runs import copy_runs, one_copy_at_a_time
+    from albor_core.integrations.importers.copies.albor_folder import LocalFolder, arrival
+    from albor_core.integrations.importers.copies.copied_runs import copy_runs, one_copy_at_a_time
 
     source = LocalFolder(folders)
     with one_copy_at_a_time():

@@ -22,11 +22,11 @@ from albor_core.cli.common.output import (
 from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.cli.runs.listing import FilterCommand
 from albor_core.run.errors import AlborError, Problem
-from albor_core.run.rundir import own_home
+from albor_core.run.home.folders import own_home
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
-    from albor_core.integrations.importers.copied_runs import CopyReport
+    from albor_core.integrations.importers.copies.copied_runs import CopyReport
 
 
 def _dry_run(verb: Callable[..., Any], told: Parameters) -> Estimate:
@@ -66,9 +66,9 @@ def pull(
     ALBOR_HOME/hosts, are listed like any run, and are read-only. Exits with 1 if some runs could
     not be copied.
     """
-    from albor_core.integrations.importers.copied_runs import copy_runs, one_copy_at_a_time
-    from albor_core.integrations.importers.pull_filter import chosen
-    from albor_core.integrations.importers.remote_folder import RemoteFolder, parse_place
+    from albor_core.integrations.importers.copies.copied_runs import copy_runs, one_copy_at_a_time
+    from albor_core.integrations.importers.copies.pull_filter import chosen
+    from albor_core.integrations.importers.copies.remote_folder import RemoteFolder, parse_place
     from albor_core.store.query.filter import parse_filter
 
     where = parse_filter(" ".join(terms))

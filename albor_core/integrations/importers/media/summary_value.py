@@ -9,8 +9,8 @@ import struct
 from typing import Any
 
 from albor_core.integrations.importers.foreign import ForeignMedium
+from albor_core.integrations.importers.formats.protobuf import ProtobufError, block, double, fields
 from albor_core.integrations.importers.media.kept import At, histogram, picture, sound, words
-from albor_core.integrations.importers.protobuf import ProtobufError, block, double, fields
 
 _DOUBLE, _FLOAT, _STRING = 2, 1, 7  # DataType
 _MOST = 4096  # texts or bins of one value

@@ -23,7 +23,8 @@ from albor_core.andon.channels.send import (
     Sender,
 )
 from albor_core.andon.channels.sinks import Sink
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.home.new_run import create_run
+from albor_core.run.rundir import RunDir
 
 WALL = 1_700_000_500.0
 SINK = Sink("slack", "webhook", url_env="MY_WEBHOOK")

@@ -13,7 +13,7 @@ from receiver import an_alert, receiving
 from albor_core.andon.channels.delivery import DeliveryError
 from albor_core.andon.channels.message import About, NoticeWriter, request_of
 from albor_core.andon.channels.webhook import MOST_BYTES, post_json
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 
 SECRET = "s3cretpathpart"
 PUBLIC = "93.184.215.14"

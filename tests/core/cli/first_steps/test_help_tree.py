@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from albor_core.cli.main import cli
 from albor_core.cli.reference import walk
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.values.lenient import strict_json
 
 

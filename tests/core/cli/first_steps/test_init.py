@@ -12,12 +12,12 @@ import yaml
 from cli_user import tree_hash, validate
 from typed_recipe import give_settings
 
-from albor_core.config.config_file import packaged_configs
 from albor_core.config.json_schema import config_schema
 from albor_core.config.load import load_config
 from albor_core.config.recipes.entry import SOME_READ
 from albor_core.config.reference import field_docs
-from albor_core.config.strict_yaml import load_yaml
+from albor_core.config.text.config_file import packaged_configs
+from albor_core.config.text.strict_yaml import load_yaml
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -9,10 +9,10 @@ from called import call, document
 from hf_folder import write_model, write_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
-from albor_core.cli.generate import DTYPES, _prompt, clean_text
+from albor_core.cli.model.generate import DTYPES, _prompt, clean_text
 from albor_core.model.generate.text_model import load_text_model
 from albor_core.run.errors import UsageError
-from albor_core.run.rundir import create_run
+from albor_core.run.home.new_run import create_run
 
 PROMPT = "def fibonacci(n):"
 
@@ -50,7 +50,7 @@ def test_a_text_is_shown_while_it_is_written(folder, monkeypatch):
     told = []
     step = Engine.step
     monkeypatch.setattr(Engine, "step", lambda engine: told.append(0) or step(engine))
-    monkeypatch.setattr("albor_core.cli.generate.write_stdout", lambda text: told.append(text))
+    monkeypatch.setattr("albor_core.cli.model.generate.write_stdout", told.append)
     assert call("generate", folder, PROMPT, "--max-new-tokens", 12)[0] == 0
     shown = [at for at, one in enumerate(told) if isinstance(one, str)]
     steps = [at for at, one in enumerate(told) if one == 0]
@@ -291,12 +291,12 @@ def test_another_tokenizer_must_fit_the_embedding_too(folder, tmp_path):
 
 
 def test_nowhere_to_read_a_prompt_from_is_said(folder, monkeypatch):
-    monkeypatch.setattr("albor_core.cli.generate.sys.stdin", None)
+    monkeypatch.setattr("albor_core.cli.model.generate.sys.stdin", None)
     with pytest.raises(UsageError, match="stdin is closed"):
         _prompt(None, None)
     terminal = io.StringIO()
     terminal.isatty = lambda: True
-    monkeypatch.setattr("albor_core.cli.generate.sys.stdin", terminal)
+    monkeypatch.setattr("albor_core.cli.model.generate.sys.stdin", terminal)
     with pytest.raises(UsageError, match="stdin is a terminal"):
         _prompt(None, None)
 

@@ -11,7 +11,7 @@ import torch
 from hf_folder import SHAPES, write_model, write_tensors, write_tokenizer
 from safetensors.torch import load_file, save_file
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.model.hf.verify import CHECKS
 
 

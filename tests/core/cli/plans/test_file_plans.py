@@ -14,7 +14,7 @@ import pytest
 
 from albor_core import track
 from albor_core.cli.main import cli
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.resolve import find_run

@@ -10,8 +10,8 @@ import subprocess
 import pytest
 from cli_user import ALBOR, strict, validate
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 from albor_core.store.upkeep.rebuild import rebuild

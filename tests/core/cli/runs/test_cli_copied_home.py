@@ -14,8 +14,10 @@ from albor_core import track
 from albor_core.feed.runs.discover import HomeRuns
 from albor_core.run.errors import NotFoundError
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.folders import pointer_of
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run, pointer_of, read_json
+from albor_core.run.rundir import read_json
 from albor_core.store.upkeep.rebuild import rebuild
 
 NAMES = ("run0", "run1", "run2")

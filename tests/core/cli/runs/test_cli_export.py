@@ -18,12 +18,12 @@ import jsonschema
 import pytest
 from cli_user import ALBOR, User, strict, wait_until
 
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import UsageError
 from albor_core.run.files import whole_file
 from albor_core.run.files.spans_file import SpansSent, write_spans_sent
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.export import PAGE
 

@@ -13,10 +13,10 @@ import pytest
 from cli_user import strict, valid
 
 from albor_core.cli.runs.transfer.export import FORMATS, WHAT
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.files.media_file import publish
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 
 TABLES = [form for form in FORMATS if form != "otlp"]  # spans are no table: test_cli_export_otlp

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from cli_user import tree_hash, valid
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 from albor_core.store.upkeep.rebuild import rebuild

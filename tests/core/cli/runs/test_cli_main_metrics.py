@@ -8,8 +8,8 @@ import pytest
 from cli_user import valid
 
 from albor_core.run.headlines import recorded_names
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.run.state import StateWriter
 from albor_core.run.tracked_state import LiveState
 from albor_core.store.index.indexer import index_now

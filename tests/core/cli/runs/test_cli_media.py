@@ -12,8 +12,8 @@ from cli_user import tree_hash, valid
 
 from albor_core.run.files.media_file import kept, media_path, publish
 from albor_core.run.files.pulled_file import Pulled, write_pulled
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 
 OLD = time.time() - 9 * 86400

@@ -13,8 +13,8 @@ from cli_user import ALBOR, tree_hash, valid
 from albor_core import track
 from albor_core.cli.runs.run_columns import _band_text
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.group import _common_name, band
 

@@ -11,8 +11,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from cli_user import valid
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 
 HOSTILE = "</text><script>alert(1)</script>\x1b[31m\u202e\"'& $\\frac{"

@@ -14,13 +14,14 @@ from cli_user import User, tree_hash, valid, validate
 from far_host import FarHosts
 from real_ssh import CommandServer
 
-from albor_core.integrations.importers.copied_runs import cut_torn, is_wanted
-from albor_core.integrations.importers.remote_folder import parse_place
+from albor_core.integrations.importers.copies.copied_runs import cut_torn, is_wanted
+from albor_core.integrations.importers.copies.remote_folder import parse_place
 from albor_core.run.errors import UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal, read_journal
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.query.reader import Reader
 from albor_core.store.watch.watcher import is_watchable
 
@@ -237,7 +238,7 @@ def test_a_live_run_comes_in_whole_lines_and_the_rest_next_time(near, hosts):
 
 
 def test_an_end_never_comes_without_the_lines_before_it(near, hosts, monkeypatch):
-    from albor_core.integrations.importers.remote_folder import RemoteFolder
+    from albor_core.integrations.importers.copies.remote_folder import RemoteFolder
 
     run = made(hosts.add("gpu1"), "one-1")
     run.exit.unlink()
@@ -511,7 +512,7 @@ def test_a_folder_that_is_not_there_is_not_found(near, hosts):
 
 @pytest.mark.parametrize("lie", ["nothing", "no bytes", "a link", "other files"])
 def test_a_host_that_lists_a_journal_and_does_not_send_it_is_told_of(near, hosts, lie, monkeypatch):
-    from albor_core.integrations.importers import remote_folder
+    from albor_core.integrations.importers.copies import remote_folder
 
     run = made(hosts.add("gpu1"), "one-1")
     whole = run.journal.read_bytes()
@@ -545,7 +546,7 @@ def test_a_host_that_lists_a_journal_and_does_not_send_it_is_told_of(near, hosts
 
 
 def test_a_host_that_sends_more_than_it_listed_is_stopped(near, hosts, monkeypatch):
-    from albor_core.integrations.importers import remote_folder
+    from albor_core.integrations.importers.copies import remote_folder
 
     run = made(hosts.add("gpu1"), "one-1")
     (run.path / "config.yaml").write_text("a: 1\n")
@@ -557,7 +558,7 @@ def test_a_host_that_sends_more_than_it_listed_is_stopped(near, hosts, monkeypat
 
 
 def test_a_file_that_is_larger_than_listed_does_not_come_by_half(near, hosts, monkeypatch):
-    from albor_core.integrations.importers import remote_folder
+    from albor_core.integrations.importers.copies import remote_folder
 
     run = made(hosts.add("gpu1"), "one-1")
     fetch = remote_folder.RemoteFolder.fetch

@@ -17,9 +17,10 @@ from cli_user import ALBOR, strict, validate, wait_until
 
 from albor_core.cli.common import lookup
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import boot_id
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import annotate
 from albor_core.store.index.indexer import Indexer, index_now

@@ -17,8 +17,9 @@ from cli_user import tree_hash, valid
 from albor_core import track
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run, read_json
+from albor_core.run.rundir import read_json
 from albor_core.run.state import StateWriter
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now

@@ -9,8 +9,8 @@ import re
 import pytest
 from cli_user import validate
 
+from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 from albor_tui.widgets.diff_panels import MetricsPanel, VerdictPanel
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from albor_core.cli.main import cli
-from albor_core.cli.schema import schema_of
 from albor_core.data.clean.profiles import DEFAULT_PROFILE, PROFILES, THRESHOLDS
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import AlborError
 
 CODE = "".join(f"def f{n}(x):\n    return x + {n}\n\n" for n in range(20))

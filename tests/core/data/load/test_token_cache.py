@@ -17,7 +17,7 @@ from albor_core.data.load.documents import Boundaries
 from albor_core.data.load.packed_shards import PackedShards
 from albor_core.data.load.token_cache import make_room, verify_caches
 from albor_core.run.errors import DataError, NotFoundError
-from albor_core.run.rundir import albor_home
+from albor_core.run.home.folders import albor_home
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from albor_core.cli.main import cli
-from albor_core.config.config_file import packaged_configs, packaged_recipes
+from albor_core.config.text.config_file import packaged_configs, packaged_recipes
 from albor_core.data.pipeline.build import build, plan_build
 from albor_core.data.pipeline.installed import installed_packages
 from albor_core.data.pipeline.recipe import load_recipe, parse_recipe

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from albor_core.cli.schema import schema_of
 from albor_core.data.mix.fim import FillInTheMiddle
 from albor_core.data.mix.split import SplitPlan, split
 from albor_core.data.pack.manifest import MANIFEST_NAME
@@ -17,6 +16,7 @@ from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pipeline.provenance import markdown, provenance
 from albor_core.data.stage.record import RECORD_NAME
 from albor_core.data.stage.stage import run_step
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import DataError
 
 

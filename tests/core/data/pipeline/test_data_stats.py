@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from albor_core.cli.schema import schema_of
 from albor_core.data.pack.manifest import MANIFEST_NAME, TOLD, write_manifest
 from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pipeline.history import contamination_of
@@ -20,6 +19,7 @@ from albor_core.data.pipeline.stats import data_stats
 from albor_core.data.stage.counts import sift
 from albor_core.data.stage.lengths import LengthHistogram
 from albor_core.data.stage.stage import run_step
+from albor_core.documents.json_schema import schema_of
 from albor_core.run.errors import DataError, NotFoundError
 
 ROWS = [

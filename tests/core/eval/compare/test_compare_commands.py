@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from albor_core import track
 from albor_core.cli import main
 from albor_core.cli.main import cli
-from albor_core.cli.schema import schema_of
+from albor_core.documents.json_schema import schema_of
 from albor_core.eval.task import ItemWriter
 from albor_core.run.rundir import RunDir
 from albor_core.track.scores import record_scores

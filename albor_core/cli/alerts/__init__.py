@@ -1,0 +1,1 @@
+"""`albor alerts` and `albor attention`."""

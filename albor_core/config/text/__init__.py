@@ -1,0 +1,1 @@
+"""A config as it is written: files, YAML, overrides, names of fields, problems with their lines."""

@@ -1,0 +1,1 @@
+"""File formats that trackers write, read with bounds: protocol buffers, SQLite."""

@@ -1,0 +1,1 @@
+"""The series of a run in its store: points, zoom levels, the step at a moment."""

@@ -1,0 +1,1 @@
+"""Questions about the series of a run: numbers, windows to draw, points."""

@@ -310,10 +310,7 @@ class RunWriter:
         """
         self.series.flush()
         self.update(self.series.headlines())
-        self.db.execute(
-            _BRING_UP,
-            (self._first_wall, self._last_wall, self.run_id),
-        )
+        self.db.execute(_BRING_UP, (self._first_wall, self._last_wall, self.run_id))
 
     def forget(self) -> None:
         """Remove all but the run's own row: the files are read again from the start."""

@@ -368,7 +368,7 @@ class Indexer:
     ) -> None:
         log_line(f"{self._run.path}: {why}; indexing from the start")
         with transaction(db):
-            writer.forget()
+            writer.clear()
         self._positions = load_positions(db, writer.run_id)
         self._seen, self._first_share = None, True
 

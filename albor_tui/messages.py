@@ -6,12 +6,12 @@ Frequent ones replace their predecessor while it waits: a slow terminal skips st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view.run_view import RunsView, RunView
+from albor_core.run.light_dataclass import dataclass
 from albor_core.store.rows.series import Series
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class RunFound(Message):
 
 @dataclass
 class OriginRead(Message):
-    """Where a run comes from, as feed.offers.origin_of says; None: it could not be read."""
+    """Where a run comes from, as feed.run.offers.origin_of says; None: it could not be read."""
 
     run_id: str
     path: str

@@ -47,7 +47,7 @@ COMMANDS = {
     "eval": ("eval.group:evaluation", "Evaluate models and checkpoints of runs."),
     "generate": (
         "model.generate:generate",
-        "Generate text with a model: a folder of weights, or a run.",
+        "Generate text: by a folder of weights, or a run.",
     ),
     "bench": ("model.bench:bench", "Time prefill and generation of a model."),
     "profile": ("machine.profile:profile", "Show where the time of a training step goes."),

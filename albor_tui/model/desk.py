@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from albor_core.feed.runs.status import run_status
-from albor_core.feed.view import RunView
+from albor_core.feed.run.status import run_status
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.home.runs import runs_in
 from albor_core.run.rundir import read_json
@@ -105,7 +105,7 @@ class LiveDesk:
         """Under a new guard: a training run from its newest checkpoint, another program by its
         command. Raises AlborError, also for a run that is complete or at work: it is looked at now,
         whatever the screen showed."""
-        from albor_core.feed.offers import offer, subject_of_run
+        from albor_core.feed.run.offers import offer, subject_of_run
 
         found = find_run(run)
         subject = subject_of_run(found, run_status(found))
@@ -274,7 +274,7 @@ class LiveDesk:
         """What can stop a run besides its rules: its budgets, those of parts of a step included."""
         from albor_core.andon.budgets.limits import BudgetLimits
         from albor_core.andon.explain import explain
-        from albor_core.feed.watched import watching_section
+        from albor_core.feed.run.watched import watching_section
 
         place = find_run(run)
         resolved = read_json(place.config_resolved) or {}

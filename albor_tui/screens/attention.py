@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import LOADING, RunView
+from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.run.errors import AlborError
 from albor_core.store.rows.series import Series
 from albor_tui.messages import EvidenceFound

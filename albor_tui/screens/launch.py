@@ -17,7 +17,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, ConfigError
 from albor_tui.look import quantity
 from albor_tui.messages import (

@@ -20,7 +20,7 @@ from textual.containers import Container
 from textual.message import Message
 from textual.worker import get_current_worker
 
-from albor_core.feed.view import LOADING, RunView
+from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.run.errors import AlborError
 from albor_core.run.values.clean import clean
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, PinAsked, RunChanged

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.segment import Segment
 from textual import events
@@ -22,7 +22,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.look import glyphs
 from albor_tui.model.selection import RunSelection
 from albor_tui.widgets.base import styled

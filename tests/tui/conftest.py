@@ -12,7 +12,7 @@ import fake_feed
 import pytest
 from textual.widgets import Input
 
-from albor_core.feed import offers
+from albor_core.feed.run import offers
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
 from albor_tui.screens.tabs import samples

@@ -16,7 +16,7 @@ from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.data.batch import StepRows, batch_of
 from albor_core.feed.data.known import DataShelf
 from albor_core.feed.data.sheet import DataSheet, sheet_of
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, Problem
 from albor_core.store.query.filter import parse_filter
 from albor_core.store.rows.rows import AlertRow

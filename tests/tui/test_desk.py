@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.home.new_run import create_run

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.run.guard_panel import is_guarded
 from albor_tui.widgets.run.panels import OVER
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from textual.content import Content
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.model.desk import reference
 from albor_tui.screens.base.run_actions import RunActionsScreen
 from albor_tui.widgets.base import styled

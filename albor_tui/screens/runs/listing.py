@@ -7,7 +7,7 @@ import time
 
 from textual.content import Content
 
-from albor_core.feed.view import LOADING, RunsView, RunView
+from albor_core.feed.view.run_view import LOADING, RunsView, RunView
 from albor_tui.look import glyphs
 from albor_tui.messages import FilterAnswered
 from albor_tui.model.desk import Matches, RunQuery

@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.messages import CurvesChanged, RunChanged
 from albor_tui.model.source import LiveSource, RunFollower
 from albor_tui.screens.charts.curves import MAX_POINTS, loss_chart, preview_chart, preview_keys

@@ -13,7 +13,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of

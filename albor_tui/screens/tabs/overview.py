@@ -9,7 +9,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
 
-from albor_core.feed.view import ChartChoice, RunView
+from albor_core.feed.view.run_view import ChartChoice, RunView
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.messages import CurvesChanged, LogArrived, PinAsked

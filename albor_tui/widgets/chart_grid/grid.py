@@ -22,7 +22,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.messages import PinAsked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.ruler import Ruler
 from albor_tui.widgets.chart.curves import Curves, extent, metric_chart, rulers, unit_of
 from albor_tui.widgets.chart.data import ChartData

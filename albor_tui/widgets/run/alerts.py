@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.feed.attention.item import AttentionItem
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of
 from albor_tui.widgets.base import styled
@@ -57,7 +57,7 @@ def no_alert_listed(view: RunView) -> Content:
     if view.alerts_open:
         tone = styled.SEVERITY_TONE.get(view.severity, "$warning")
         return Content.styled(f"{view.alerts_open} open", tone)
-    watched = view.signs.watched
+    watched = view.diagnostics.watched
     if view.is_active and not watched.is_watched:
         is_bare = watched.rules == 0 and not watched.budgets
         why = ": no rules" if is_bare else ": no rule is evaluated"
@@ -78,7 +78,7 @@ def no_alert_listed(view: RunView) -> Content:
 def _watched_by(view: RunView) -> Content:
     """Of a run at work without an open alert."""
     is_well = view.status in _WELL and not view.is_silent
-    words = view.signs.watched.words.removeprefix("watched by ")
+    words = view.diagnostics.watched.words.removeprefix("watched by ")
     calm, by, tells = (
         "quiet: watched by " if is_well else "watched by ",
         *words.partition(", ")[::2],

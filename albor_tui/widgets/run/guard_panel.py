@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from textual.content import Content
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
 from albor_tui.look import quantity
 from albor_tui.widgets.base import styled
@@ -153,13 +153,13 @@ def _at_risk(view: RunView) -> str:
     saved = view.checkpoint.last_wall
     if not (view.is_live and saved and view.gpu):
         return ""
-    hours = (view.signs.ranks or 1) * max(0.0, now_wall() - saved) / 3600
+    hours = (view.diagnostics.ranks or 1) * max(0.0, now_wall() - saved) / 3600
     return f"{hours:.1f} GPU-h" if hours >= 0.05 else ""
 
 
 def watched_words(view: RunView) -> Content:
     """What watches a run at work: "3 rules", "2 budgets, tells only: no guard", "not watched"."""
-    watched = view.signs.watched
+    watched = view.diagnostics.watched
     if not watched.is_watched:
         return Content.styled("not watched: no rule is evaluated", "$warning")
     line = Content.styled(watched.counts, "$ink")

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.feed.view import BrickView, RunView
+from albor_core.feed.view.run_view import BrickView, RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity

@@ -16,7 +16,7 @@ from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName
 from albor_core.feed.archive.traced import TracedBrick, TracedBricks, TracedKernel
-from albor_core.feed.signs import RunSigns, Watched
+from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow, SampleRow
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
@@ -661,9 +661,9 @@ async def test_system_shows_what_was_kept_of_a_program_that_tells_no_figures(coc
 async def test_system_says_why_there_are_no_figures_of_a_tracked_run(
     cockpit, source, watched, words
 ):
-    signs = RunSigns(watched=watched)
+    diagnostics = RunDiagnostics(watched=watched)
     loop = fake_feed.training(
-        "loop-1a2b3c", kind="track", gpu=(), system=None, device="", signs=signs
+        "loop-1a2b3c", kind="track", gpu=(), system=None, device="", diagnostics=diagnostics
     )
     source.rows, source.more_curves = (loop,), {}
     async with cockpit(run=loop, tab="system").run_test(size=(120, 36)) as pilot:

@@ -186,7 +186,7 @@ class AlborApp(App[None]):
         self.lookout.take(message)
 
     def refresh_attention(self) -> None:
-        """Somebody marked an entry: let what is shown of it follow at once. Any thread."""
+        """Show a new mark of an entry at once. Any thread."""
         self.lookout.hurry()
         for screen in self.screen_stack:
             if isinstance(screen, PollingScreen):

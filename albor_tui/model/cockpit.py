@@ -40,4 +40,5 @@ class Cockpit(Protocol):
 
 
 def as_cockpit(app: App[Any]) -> Cockpit:
+    """The app of a screen, as the cockpit that its screens may use."""
     return cast("Cockpit", app)

@@ -126,11 +126,11 @@ def _estimated(estimate: Callable[[], Estimate]) -> tuple[Estimate, list[FilePla
     try:
         return estimate(), []
     except AlborError as error:
-        return Estimate(), problems_of(error)
+        return Estimate(), listed_problems(error)
     except OSError as error:
         if (refusal := refused_by_the_machine(error)) is None:
             raise
-        return Estimate(), problems_of(refusal)
+        return Estimate(), listed_problems(refusal)
 
 
 def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
@@ -205,7 +205,7 @@ def run_source(reference: str) -> Path | str:
         return Path(reference) if os.sep in reference else reference
 
 
-def problems_of(error: AlborError) -> list[FilePlanProblem]:
+def listed_problems(error: AlborError) -> list[FilePlanProblem]:
     """An error as problems of a plan."""
     if isinstance(error, ConfigError) and error.problems:
         return [_problem(error.code, one) for one in error.problems]

@@ -40,7 +40,7 @@ _LONG_S = 600.0  # an export of long runs
 _VERIFY_S = 24 * 3600.0  # every byte of a data set; who leaves the screen ends it
 
 
-class RunSelection(NamedTuple):
+class RunQuery(NamedTuple):
     """Which runs of the store, and which of them first: by one of its sort keys."""
 
     words: str = ""
@@ -136,7 +136,7 @@ class LiveDesk:
         albor("report", "--out", str(out), operands=tuple(runs), timeout_s=_LONG_S)
         return str(out)
 
-    def matching(self, question: RunSelection) -> Matches:
+    def matching(self, question: RunQuery) -> Matches:
         """The first MOST_BESIDES runs that a filter (store/query/filter.py) keeps. Raises
         FilterError, and NotFoundError where no store is.
         """

@@ -125,7 +125,7 @@ def contamination(
     else:
         counts = _checked(paths, tokenizer, step, how_many)
     found |= {"seconds": time.monotonic() - began}
-    document = _document(paths, step, counts) | found
+    document: Any = _document(paths, step, counts) | found
     if report is not None:
         publish_json(report, document)
     if as_json:

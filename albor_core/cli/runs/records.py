@@ -68,8 +68,8 @@ def _print(run: RunDir, records: list[dict[str, Any]], as_json: bool) -> None:
         from albor_core.run.values.metrics import as_json as strict
 
         told = [strict({k: v for k, v in record.items() if k != "crc"}) for record in records]
-        where = {"id": run.id, "path": str(run.path)}
-        emit({"schema": "albor.runs.tail/1", "run": where, "records": told})
+        emit({"schema": "albor.runs.tail/1", "run": {"id": run.id, "path": str(run.path)},
+              "records": told})  # fmt: skip
     else:
         for record in records:
             print_line(clean(_line(record, run)))

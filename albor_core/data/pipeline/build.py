@@ -81,7 +81,7 @@ class Made:
     reused: bool
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         return {**vars(self), "out": str(self.out), "dropped": dict(sorted(self.dropped.items()))}
 
 

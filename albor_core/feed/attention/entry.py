@@ -59,14 +59,14 @@ def at_risk(view: RunView, gpus: int | None, at: float, verb: str = "at risk") -
     if saved is not None:
         hours = max(0.0, until - saved) / HOUR_S
         behind = f"since the checkpoint at step {view.checkpoint.last_step or 0:,}"
-        return cost_of(hours, gpus, f"{{}} {verb} {behind}")
+        return cost_fields(hours, gpus, f"{{}} {verb} {behind}")
     if view.elapsed_s is not None and view.elapsed_s >= LITTLE_S:
         words = f"up to {{}} {verb}: no checkpoint is known"
-        return cost_of(view.elapsed_s / HOUR_S, gpus, words)
+        return cost_fields(view.elapsed_s / HOUR_S, gpus, words)
     return {}
 
 
-def cost_of(hours: float, gpus: int | None, words: str) -> dict[str, Any]:
+def cost_fields(hours: float, gpus: int | None, words: str) -> dict[str, Any]:
     """The fields of what an entry costs: `hours` of each of `gpus` GPUs (None: not known), whose
     amount stands in `words` in the place of {}.
     """

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from albor_core.feed.attention.causes import REFUSED, cause_of_end
-from albor_core.feed.attention.entry import HOUR_S, at_risk, cost_of, first_line, item_of
+from albor_core.feed.attention.entry import HOUR_S, at_risk, cost_fields, first_line, item_of
 from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.attention.of_rules import (
     SILENCE,
@@ -131,7 +131,7 @@ def _progress(view: RunView, gpus: int | None, now: float) -> Iterator[Attention
         summary=summary,
         cause=_why_hung(view),
         alert_ids=_silence_alerts(view),
-        **cost_of(hours, gpus, "{} without a step"),
+        **cost_fields(hours, gpus, "{} without a step"),
     )
 
 
@@ -214,7 +214,7 @@ def _non_finite(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
         alert_ids=tuple(alert.id for alert in told_of),
         summary=_named(_said(one) for one in found.values()),
         cause="a learning rate too high, a bad batch, or fp16 without loss scaling",
-        **({} if since is None else cost_of(max(0.0, now - since) / HOUR_S, gpus, "{} since")),
+        **({} if since is None else cost_fields(max(0.0, now - since) / HOUR_S, gpus, "{} since")),
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from albor_core.feed.view.run_status import LIVE_WORDS, LOADING, RunStatus
@@ -19,6 +18,7 @@ from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.guard_state import read_guard
 from albor_core.run.home.registry import NOT_LAUNCHED_HERE, is_launched_here, resumed_by_config
 from albor_core.run.home.runs import placed
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.status import STATUSES

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_ex
 from albor_core.run.files.pulled_file import Pulled, read_pulled
 from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard
 from albor_core.run.home.registry import is_same_run
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import Liveness, boot_id, deleted_lock_holder, start_ticks
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import Freshness, read_state

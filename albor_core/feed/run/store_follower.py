@@ -29,7 +29,7 @@ from albor_core.store.file.paths import rebuild_hint
 from albor_core.store.file.schema import SCHEMA_VERSION
 from albor_core.store.query.reader import Reader
 from albor_core.store.query.terms import Filter
-from albor_core.store.rows.rows import RunRow
+from albor_core.store.rows.run_row import RunRow
 
 RETRY_S = 2.0
 FIRST_ROWS = 200  # more than a screen: shown while the rest is on its way

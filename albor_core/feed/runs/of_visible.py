@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from albor_core.feed.run.detail import standing_of
 from albor_core.feed.run.store_follower import StoreWatch
@@ -16,6 +16,7 @@ from albor_core.feed.view.newest import metrics_of_state
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
 from albor_core.run.headlines import LOSSES
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import Document
 from albor_core.run.values.main_metrics import MainMetric

@@ -6,10 +6,11 @@ feed/run/diagnostic_files.py reads them, of active runs and of those that ended 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from albor_core.run.headlines import HEADLINES
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albor_core.feed.view.diagnostics import NO_DIAGNOSTICS, RunDiagnostics
 from albor_core.feed.view.newest import is_past_end
 from albor_core.feed.view.run_status import LIVE_WORDS, LOADING, WORDS, RunStatus, shown_word
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.telemetry.sample import GpuSample, HostSample
 

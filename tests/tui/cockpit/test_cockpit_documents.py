@@ -21,7 +21,7 @@ from albor_core.feed.snapshot import document, runs_document
 from albor_core.feed.view.run_view import RunsView, RunView, plain
 from albor_core.run.rundir import RunDir
 from albor_tui.main import main
-from albor_tui.widgets.run import panels
+from albor_tui.widgets.run import alerts, guard_panel, panels
 from albor_tui.widgets.run.gpu_panel import gpu_line, gpu_lines, host_lines
 from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run.system_lines import system_lines
@@ -32,9 +32,9 @@ PANELS = (
         panels.Head,
         panels.Vitals,
         panels.BricksPanel,
-        panels.GuardPanel,
-        panels.Alerts,
-        panels.AlertBanner,
+        guard_panel.GuardPanel,
+        alerts.Alerts,
+        alerts.AlertBanner,
     ),
     RunPreview,
 )

@@ -23,9 +23,11 @@ from albor_tui.widgets.chart.curves import chart_of
 from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.reading import reading
 from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.run.alerts import Alerts
 from albor_tui.widgets.run.gpu_panel import GpuPanel, GpuStrip
+from albor_tui.widgets.run.guard_panel import GuardPanel
 from albor_tui.widgets.run.log_tail import LogTail
-from albor_tui.widgets.run.panels import Alerts, BricksPanel, GuardPanel, Head, Vitals
+from albor_tui.widgets.run.panels import BricksPanel, Head, Vitals
 from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar

@@ -25,12 +25,13 @@ from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run.alerts import AlertBanner
 from albor_tui.widgets.run.brick_table import BrickTable
 from albor_tui.widgets.run.checkpoint_list import CheckpointList
 from albor_tui.widgets.run.config_lists import FieldList, FileList
 from albor_tui.widgets.run.event_list import AttemptTable, EventList
+from albor_tui.widgets.run.guard_panel import GuardPanel
 from albor_tui.widgets.run.log_view import LogView
-from albor_tui.widgets.run.panels import AlertBanner, GuardPanel
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
 from albor_tui.widgets.tab_bar import TabBar

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from albor_core.feed.runs.listed_metric import beside
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean

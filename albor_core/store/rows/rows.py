@@ -11,21 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from albor_core.run.light_dataclass import dataclass
-from albor_core.store.rows.run_row import Param, RunRow
-
-__all__ = [
-    "AlertRow",
-    "ArtifactRow",
-    "AttemptRow",
-    "EventRow",
-    "JournalPosition",
-    "KeyStat",
-    "NoteRow",
-    "Param",
-    "RunDetail",
-    "RunRow",
-    "SampleRow",
-]
+from albor_core.store.rows.run_row import RunRow
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.light_dataclass import dataclass
 from albor_tui.messages import RunChanged
 from albor_tui.terminal.stylesheet import LATER

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.andon.bricks.names import in_order, is_of_step
-from albor_core.feed.view import BrickView
+from albor_core.feed.view.run_view import BrickView
 from albor_core.run.light_dataclass import dataclass
 from albor_core.store.rows.series import Series
 from albor_tui.look import quantity

@@ -54,7 +54,7 @@ OF_OTHER_SCREENS = {
 FIRST_FRAME = """
 import asyncio, sys
 import albor_tui.app as app
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.model.source import LiveSource
 from albor_tui.widgets.chart.chart import Chart
 

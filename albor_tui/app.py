@@ -25,7 +25,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 
 from albor_core.feed.attention.item import AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.look import glyphs, themes
 from albor_tui.look.ascii_look import AsciiOnly
 from albor_tui.lookout import Lookout
@@ -185,8 +185,8 @@ class AlborApp(App[None]):
             self.screen.runs_changed()
         self.lookout.take(message)
 
-    def look_again(self) -> None:
-        """Somebody marked an entry: let what is shown of it follow at once. Any thread."""
+    def refresh_attention(self) -> None:
+        """Show a new mark of an entry at once. Any thread."""
         self.lookout.hurry()
         for screen in self.screen_stack:
             if isinstance(screen, PollingScreen):

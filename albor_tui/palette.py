@@ -16,9 +16,9 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.fuzzy import Matcher
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
-from albor_tui.model.cockpit import cockpit_of
+from albor_tui.model.cockpit import as_cockpit
 
 _MOST = 20
 _LISTED = 5
@@ -76,7 +76,7 @@ class RunsProvider(Provider):
         self._found = home.rows if home else await asyncio.to_thread(self._look)
 
     def _look(self) -> tuple[RunView, ...]:
-        overview = cockpit_of(self.app).source.overview()
+        overview = as_cockpit(self.app).source.overview()
         try:
             return overview.poll().rows
         finally:
@@ -106,7 +106,7 @@ class RunsProvider(Provider):
 
 
 def _open(provider: RunsProvider, view: RunView) -> None:
-    provider.app.push_screen(cockpit_of(provider.app).run_screen(view))
+    provider.app.push_screen(as_cockpit(provider.app).run_screen(view))
 
 
 def _title(view: RunView) -> str:

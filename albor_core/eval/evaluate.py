@@ -1,4 +1,5 @@
-"""One evaluation: tasks put to a model, kept as they are answered, and recorded with its run."""
+"""Runs one evaluation: its tasks on a model, stored as they are answered, and recorded with its
+run."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Done:
-    """An evaluation that is done. `document` is its albor.eval/1."""
+    """A finished evaluation. `document` is its albor.eval/1."""
 
     place: Path
     document: dict[str, Any]
@@ -44,7 +45,7 @@ class Done:
 
 
 def refuse_nowhere(target: Target, out: Path | None) -> None:
-    """Raise UsageError where a result has no place."""
+    """Raise UsageError if the result has no destination."""
     if target.run is None and out is None:
         raise UsageError(
             f"{target.path} is not a checkpoint of a run: nothing says where results go",
@@ -61,10 +62,10 @@ def apply(
     force: bool = False,
     progress: Progress = lambda task, done, total: None,
 ) -> Done:
-    """Evaluate, or find that it has been done; what a killed process did of it is not done again.
+    """Run the evaluation, or find its stored result; work of a killed process is not repeated.
 
-    Scores of a run's checkpoint become records of the run, unless `out` says where else to keep the
-    result. Plan first: this raises the first AlborError that it meets.
+    Scores of a run's checkpoint become records of the run, unless `out` names another folder for
+    the result. Plan first: this raises the first AlborError that occurs.
     """
     settings = _settled(settings)
     refuse_nowhere(target, out)
@@ -97,7 +98,7 @@ def apply(
 
 
 def _settled(settings: Settings) -> Settings:
-    """With the device and dtype that are meant. Raises UsageError."""
+    """The settings with the actual device and dtype. Raises UsageError."""
     device = find_device(settings.device).type
     dtype = settings.dtype
     if dtype == "auto":
@@ -154,7 +155,8 @@ def _document(
 
 
 def _record(target: Target, document: dict[str, Any]) -> None:
-    """Once for an evaluation, also where a process was killed between its result and this."""
+    """Record the scores once per evaluation, also if a process was killed between its result and
+    this."""
     run = target.run
     if run is None or target.step is None:
         return
@@ -174,6 +176,6 @@ def _record(target: Target, document: dict[str, Any]) -> None:
 
 
 def _into_stores(run: RunDir) -> None:
-    """A live run's index process does it otherwise: the records are on disk, and can wait."""
+    """Index the records of an ended run. A live run's index process does so itself."""
     with suppress(StoreError, OSError):
         drain_index(run)

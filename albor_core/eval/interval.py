@@ -1,5 +1,5 @@
-"""Exact 95 % intervals of a share of passes (Clopper and Pearson, 1934). Of none or all of n items
-a standard error is 0, which says that nothing is in doubt; this says what n items leave open.
+"""Exact 95 % intervals of a share of passes (Clopper and Pearson, 1934). If none or all of n items
+pass, the standard error is 0, as if nothing were in doubt; this interval is still correct.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ _HALVINGS = 60
 
 
 def binomial_interval(passes: int, n: int) -> tuple[float, float]:
-    """The shares under which neither `passes` or more, nor as few, of n is rarer than 2.5 %."""
+    """The range of shares for which neither `passes` or more, nor `passes` or fewer, of n is rarer
+    than 2.5 %."""
     low = 0.0 if passes == 0 else _crossing(passes, n)
     high = 1.0 if passes == n else 1.0 - _crossing(n - passes, n)
     return low, high
 
 
 def _crossing(passes: int, n: int) -> float:
-    """The share at which `passes` or more of n come with a chance of 2.5 %; it grows with it."""
+    """The share at which `passes` or more of n have a chance of 2.5 %, which grows with the
+    share."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -27,7 +29,7 @@ def _crossing(passes: int, n: int) -> float:
 
 
 def _at_least(passes: int, n: int, share: float) -> float:
-    """The chance of `passes` (1 or more) of n or more: the regularized incomplete beta function
+    """The chance of `passes` (at least 1) or more of n: the regularized incomplete beta function
     I_share(passes, n - passes + 1), by its continued fraction (Lentz), where it converges fast.
     """
     a, b = float(passes), float(n - passes + 1)

@@ -1,4 +1,4 @@
-"""Where an evaluation lies: RUN_DIR/eval/CHECKPOINT-ID/, or a folder that was named.
+"""Stores an evaluation in RUN_DIR/eval/CHECKPOINT-ID/, or in a folder that the user named.
 
 TASK.jsonl      the items of a task, a line each
 result.json     the whole, albor.eval/1: written last, so that it is there or the evaluation is
@@ -41,8 +41,8 @@ _MARK = ".evaluation"  # of earlier versions, with the id in it
 def evaluation_id(
     target: Target, weights: str, tasks: tuple[Task, ...], how: Mapping[str, Any]
 ) -> str:
-    """16 hex digits of all that a result depends on: the model and its step, sections, data,
-    settings. Raises OSError.
+    """16 hex digits of the hash of everything a result depends on: the model and its step,
+    sections, data, settings. Raises OSError.
     """
     files = [hash_of_data(target.path / name) for name in ("config.json", "tokenizer.json")]
     files += not_applied(target.path)  # results of when they were are not taken for these
@@ -54,19 +54,19 @@ def evaluation_id(
 
 
 def lineage_of(target: Target, weights: str, tasks: tuple[Task, ...]) -> dict[str, Any]:
-    """What the model and the data of an evaluation are, and by which command it was made."""
+    """The lineage of an evaluation: model, data, and the command that made it."""
     data = dict(one for task in tasks for one in _inputs_of(task))
     seeds = {task.name: getattr(task.section, "seed", None) for task in tasks}
     return lineage({str(target.path): weights, **data}, seeds)
 
 
 def paths_of(task: Task) -> Iterator[Path]:
-    """What its section names to be read."""
+    """The paths that the section of a task reads."""
     return (value for _, value in task.section if isinstance(value, Path))
 
 
 def _inputs_of(task: Task) -> Iterator[tuple[str, str]]:
-    """The BLAKE3 of each, also of a text that its section holds instead of a file."""
+    """The BLAKE3 of each input, also of a text that its section holds instead of a file."""
     text = getattr(task.section, "text", None)
     for path in paths_of(task):
         yield str(path), hash_of_data(path) if text is None else blake3(text.encode()).hexdigest()
@@ -78,15 +78,15 @@ def place_in(run: RunDir, checkpoint: str, id: str) -> Path:
 
 
 def kept_result(place: Path, id: str) -> dict[str, Any] | None:
-    """The whole result of an evaluation, if it is done."""
+    """The stored result of an evaluation, if it is finished."""
     found = read_json(place / RESULT)
     is_it = found is not None and found.get("schema") == SCHEMA and found.get("id") == id
     return found if is_it else None
 
 
 def refuse_foreign(path: Path) -> str | None:
-    """The id of the evaluation that lies at `path` or was begun there. Raises UsageError where
-    something else does.
+    """The id of the evaluation stored or begun at `path`. Raises UsageError if something else is
+    there.
     """
     if path.is_file():
         raise UsageError(f"{path}: is a file", hint="--out names a folder")
@@ -99,11 +99,10 @@ def refuse_foreign(path: Path) -> str | None:
 
 @contextmanager
 def opened_place(path: Path, id: str, *, force: bool = False) -> Iterator[Path]:
-    """The work folder of this evaluation alone within the block; what another one left goes with
-    `force`.
+    """Hold the work folder of this evaluation within the block; `force` removes another one's.
 
-    Raises UsageError where something else lies there, InUseError while another process evaluates
-    into it, AlborError where it cannot be written. Nothing is made then.
+    Raises UsageError if something else lies there, InUseError while another process evaluates into
+    it, AlborError if it cannot be written. Nothing is created then.
     """
     place, before = OutputPlace(path, _OWN), refuse_foreign(path)
     if before not in (None, id) and not force:
@@ -119,7 +118,7 @@ def opened_place(path: Path, id: str, *, force: bool = False) -> Iterator[Path]:
 
 
 def _kept_id(path: Path) -> str | None:
-    """Of a result, or of what an earlier version began in its place."""
+    """The id of a result, or of an evaluation that an earlier version began in its place."""
     found = read_json(path / RESULT) or {}
     with suppress(OSError, UnicodeDecodeError):
         return (path / _MARK).read_text(encoding="ascii") or None
@@ -127,7 +126,8 @@ def _kept_id(path: Path) -> str | None:
 
 
 def keep_result(path: Path, work: Path, document: Mapping[str, Any]) -> None:
-    """Whole and durable, with the items of its tasks; `document` is strict JSON. Raises OSError."""
+    """Store the result durably, with the items of its tasks; `document` is strict JSON. Raises
+    OSError."""
     room = work.parent
     clear_halves(room)
     old = [room / RESULT, room / _MARK, *room.glob("*.jsonl")]

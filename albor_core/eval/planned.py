@@ -1,4 +1,4 @@
-"""What an evaluation is told, and what it would take. No weights, no torch."""
+"""Reads the request of an evaluation and plans it, without weights and torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from albor_core.telemetry.peaks import peak_flops
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is asked."""
+    """Settings of how the model computes and samples."""
 
     batch_size: int = 8
     dtype: str = "auto"
@@ -48,14 +48,14 @@ class EvaluationFile(Section):
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Tasks and settings, checked."""
+    """Checked tasks and settings."""
 
     tasks: tuple[Task, ...]
     settings: Settings
 
 
 def read_file(path: Path) -> EvaluationRequest:
-    """The tasks of a YAML file. Raises NotFoundError, ConfigError with every problem."""
+    """Read the tasks of a YAML file. Raises NotFoundError, ConfigError with every problem."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError as error:
@@ -90,8 +90,8 @@ def told_by_words(
     settings: Settings,
     stdin: Callable[[], str] = lambda: "",
 ) -> EvaluationRequest:
-    """Tasks as a command line names them, KIND:DATA, each with those of `values` that its kind has.
-    Of `text:-` the text is what `stdin` gives.
+    """Tasks of a command line, KIND:DATA, each with those of `values` that its kind has. The text
+    of `text:-` is read with `stdin`.
 
     Raises ConfigError, also for a value that no task has, and UsageError.
     """
@@ -128,7 +128,7 @@ def _on_stdin(word: str, words: Sequence[str], stdin: Callable[[], str]) -> str:
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What each task would take, and how long all of them."""
+    """The needs of each task, and the time of all of them."""
 
     tasks: tuple[tuple[Task, TaskPlan], ...]
     problems: tuple[Problem, ...]
@@ -146,8 +146,8 @@ class EvaluationPlan:
 
 
 def plan(target: Target, told: EvaluationRequest, *, out: Path | None = None) -> EvaluationPlan:
-    """Reads data and headers, writes nothing. `out`: where the result is to be kept instead of in
-    the run.
+    """Plan the evaluation: reads data and headers, writes nothing. `out`: the folder for the
+    result, if not the run.
     """
     found = tuple((task, task.plan(target)) for task in told.tasks)
     problems = [*target.problems(), *(one for _, each in found for one in each.problems)]
@@ -160,7 +160,7 @@ def plan(target: Target, told: EvaluationRequest, *, out: Path | None = None) ->
 
 
 def _run_problems(run: RunDir) -> Iterator[Problem]:
-    """Why a run would not take its scores."""
+    """Reasons why a run would not accept its scores."""
     hint = "--out FOLDER keeps the result elsewhere"
     if run.pulled.exists():
         yield Problem("model", f"{run.id} is a copy of a run of another place", hint)
@@ -169,7 +169,7 @@ def _run_problems(run: RunDir) -> Iterator[Problem]:
 
 
 def refuse(planned: EvaluationPlan, target: Target) -> None:
-    """Raises ConfigError, with the exit code of refused data, where a plan has problems."""
+    """Raise ConfigError, with the exit code of refused data, if a plan has problems."""
     if planned.problems:
         error = refusal(list(planned.problems), file=str(target.path))
         error.exit_code, error.code = DataError.exit_code, DataError.code
@@ -177,7 +177,7 @@ def refuse(planned: EvaluationPlan, target: Target) -> None:
 
 
 def _rate(device: str) -> tuple[float | None, str]:
-    """FLOP/s that are assumed, and in words."""
+    """The assumed FLOP/s, and a description of them."""
     gpu = None if device == "cpu" else find_gpu()
     if gpu is not None and not gpu.obstacle:
         peak = peak_flops(gpu.name)

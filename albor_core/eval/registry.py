@@ -1,4 +1,4 @@
-"""The kinds of tasks, by name. A module is imported when a task of its kind is made."""
+"""Registry of the kinds of tasks, by name. A module is imported when a task of its kind is made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = {
 
 
 def make_task(said: Mapping[str, Any], where: str) -> Task:
-    """A task from its section; `where` names that in messages. Raises ConfigError."""
+    """Make a task from its section; `where` names the section in messages. Raises ConfigError."""
     made = _class_of(said.get("kind"), where)
     section: TaskSection = read_section(made.Section, said, where)
     task: Task = made(section)
@@ -31,7 +31,7 @@ def make_task(said: Mapping[str, Any], where: str) -> Task:
 
 
 def fields_of(kind: str, where: str) -> frozenset[str]:
-    """What a section of that kind has. Raises ConfigError."""
+    """The fields of a section of that kind. Raises ConfigError."""
     return frozenset(_class_of(kind, where).Section.model_fields)
 
 
@@ -46,8 +46,8 @@ def _class_of(kind: object, where: str) -> Any:
 
 
 def make_tasks(sections: Sequence[Mapping[str, Any]], where: str = "tasks") -> tuple[Task, ...]:
-    """All of them. Raises ConfigError with every problem of every section, UsageError where two
-    have one name.
+    """Make all tasks. Raises ConfigError with every problem of every section, UsageError if two
+    have the same name.
     """
     tasks: list[Task] = []
     problems: list[Problem] = []

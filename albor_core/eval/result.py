@@ -1,4 +1,4 @@
-"""What an evaluation gives: scores, what they rest on, and where the items lie. No torch."""
+"""Results of an evaluation: scores, their basis, and the files of items. No torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Score:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one task found."""
+    """The result of one task."""
 
     task: str
     kind: str
@@ -47,7 +47,7 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Of a continuation after its context."""
+    """The likelihood of a continuation after its context."""
 
     sum: float
     """ln p, added up over tokens in fp64."""
@@ -57,8 +57,8 @@ class Likelihood:
 
 
 def mean_score(name: str, values: Sequence[float], better: Better = "max") -> Score:
-    """The mean of one value an item, with its standard error (n - 1 degrees of freedom) and, of
-    items that pass or fail, its exact interval; of no items it is NaN.
+    """The mean of one value per item, with its standard error (n - 1 degrees of freedom) and, if
+    items pass or fail, its exact interval; NaN without items.
     """
     n = len(values)
     if n == 0:

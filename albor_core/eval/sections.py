@@ -1,4 +1,4 @@
-"""What is common to the sections of tasks, and how one is read. No torch."""
+"""The common base of task sections, and their parser. No torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STDIN = Path("-")
 
 
 class TaskSection(Section):
-    """A task: its kind, its data, and what decides its figures."""
+    """The section of a task: its kind, its data, and settings that affect its figures."""
 
     kind: str
     """What is asked of the model."""
@@ -41,22 +41,23 @@ class TaskSection(Section):
 
 
 def name_from(path: Path) -> str:
-    """A task's name made of that of its data."""
+    """The name of a task made from the path of its data."""
     return name_part(path.resolve().name.partition(".")[0])
 
 
 def name_part(text: str) -> str:
-    """Any text as a part of the name of a score."""
+    """Any text as a valid part of a score's name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "other"
 
 
 def is_name(text: str) -> bool:
-    """Whether it can name a task: it becomes a part of metrics and the name of a file."""
+    """Whether a name is valid for a task: it becomes part of metrics and of file names."""
     return _NAME.fullmatch(text) is not None
 
 
 def read_section(kind: type[S], said: Mapping[str, Any], where: str) -> S:
-    """Raises ConfigError with every problem, each of `where`: tasks.0, or an option."""
+    """Read a section. Raises ConfigError with every problem, each located by `where`: tasks.0, or
+    an option."""
     try:
         found = kind.model_validate(said)
     except ValidationError as error:
@@ -68,7 +69,7 @@ def read_section(kind: type[S], said: Mapping[str, Any], where: str) -> S:
 
 
 def section_problems(error: ValidationError, kind: type[Section], where: str) -> list[Problem]:
-    """What pydantic found of a section, in our words."""
+    """Pydantic's errors of a section, as problems in Albor's wording."""
     found = []
     for detail in error.errors(include_url=False):
         path = ".".join(map(str, (*([where] if where else []), *detail["loc"])))
@@ -86,7 +87,8 @@ def section_problems(error: ValidationError, kind: type[Section], where: str) ->
 
 
 def _words(detail: Any) -> str:
-    """What pydantic found, as configs say it; of a number the bound that it breaks."""
+    """One of pydantic's errors in the wording of configs; for a number, with the bound that it
+    violates."""
     context = detail.get("ctx", {})
     for limit, word in LIMIT_WORDS.items():
         if limit in context:

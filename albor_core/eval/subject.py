@@ -1,8 +1,8 @@
-"""A model that answers: how likely a text is to it, and how it goes on with one.
+"""A loaded model under evaluation: it scores texts and continues them.
 
 `logprobs` is one forward a batch, right-padded, by fused kernels where they can be
 (model/token_scores.py), and takes logits of scored positions alone; sums are in fp64 whatever the
-model computes in. `complete` writes with a key/value cache.
+model computes in. `complete` generates with a key/value cache.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _seed(seed: int, number: int, prompt: str) -> int:
 
 @dataclass
 class EvaluatedModel:
-    """A loaded model with all that its answers depend on."""
+    """A loaded model, with everything its answers depend on."""
 
     model: Llama
     tokenizer: Tokenizer
@@ -61,7 +61,8 @@ class EvaluatedModel:
         self.scorer = TokenScorer(self.model)
 
     def facts(self) -> dict[str, Any]:
-        """What stands in every result; what likelihoods came from once there are any."""
+        """Facts of the model for every result; with the origin of likelihoods once there are
+        any."""
         return {
             "batch_size": self.batch_size,
             "dtype": self.dtype,
@@ -72,16 +73,16 @@ class EvaluatedModel:
         }
 
     def encode(self, text: str) -> list[int]:
-        """As `Target.encode`."""
+        """The ids of a text, as of `Target.encode`."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     @torch.inference_mode()
     def logprobs(self, pairs: Sequence[Pair]) -> list[Likelihood]:
-        """ln p of each continuation after its context, in the order given. Contexts have a token at
-        least, the one that a text begins with say; those that are too long lose their beginning.
+        """ln p of each continuation after its context, in the order given. A context has at least
+        one token, such as the begin token; too long ones lose their beginning.
 
-        Raises DataError for a continuation that the model cannot read whole.
+        Raises DataError for a continuation that does not fit into the context of the model.
         """
         found = {i: Likelihood(0.0, 0, True) for i, pair in enumerate(pairs) if not pair[1]}
         left = (i for i in range(len(pairs)) if i not in found)
@@ -93,7 +94,7 @@ class EvaluatedModel:
         return [found[number] for number in range(len(pairs))]
 
     def _row(self, pair: Pair) -> tuple[list[int], int]:
-        """The tokens to read, the last one only a target, and how many of them are scored."""
+        """The tokens to read, the last one only a target, and the number of scored ones."""
         context, continuation = [*pair[0]], [*pair[1]]
         if len(continuation) > self.max_context:
             what = f"a continuation of {len(continuation):,} tokens is longer than the context of "
@@ -128,10 +129,10 @@ class EvaluatedModel:
         stop: Sequence[str] = (),
     ) -> list[list[str]]:
         """`n` texts after each prompt, cut where the first of `stop` begins or the text ends. Each
-        depends on its own prompt, its number and `seed` alone. Temperature 0 takes the likeliest.
-        A prompt is its own tokens, with nothing before them.
+        depends only on its own prompt, its number and `seed`. Temperature 0 uses the most likely
+        token. A prompt gets no token before its own.
 
-        Raises DataError for a prompt that leaves no room in the context.
+        Raises DataError for a prompt that fills the whole context.
         """
         whole = TextModel(self.model, self.tokenizer, self.ids, self.stop_ids)
         asked = [prompt for prompt in prompts for _ in range(n)]
@@ -144,7 +145,7 @@ class EvaluatedModel:
         return [[one.text for one in found[at : at + n]] for at in range(0, len(found), n)]
 
     def complete_ids(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int) -> list[str]:
-        """The likeliest filling after each prompt, which is tokens. Raises DataError."""
+        """The most likely filling after each prompt, given as token ids. Raises DataError."""
         self._refuse_long(prompts)
         way = Sampling(
             max_new_tokens, stop_ids=self.stop_ids | infill_ends(self.tokenizer, self.path)
@@ -164,8 +165,8 @@ def load_subject(
     target: Target, *, weights: str, device: str, dtype: str, batch_size: int
 ) -> EvaluatedModel:
     """Load the weights of a target, whose hash is `weights`; `dtype` is one of DTYPES. Raises
-    UsageError for a device that is not here, DataError where weights, tokenizer and config.json do
-    not fit.
+    UsageError for a missing device, DataError if weights, tokenizer and config.json do not
+    match.
     """
     place = find_device(device)
     model = load_model(target.folder, device=place, dtype=DTYPES[dtype])
@@ -184,7 +185,7 @@ def load_subject(
 
 
 def find_device(word: str) -> torch.device:
-    """auto, cpu or cuda. Raises UsageError."""
+    """The device of a word: auto, cpu or cuda. Raises UsageError."""
     if word not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {word!r}: one of auto, cpu, cuda")
     has_gpu = torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""The model that is to be evaluated, as its folder tells of it: no weights, no torch."""
+"""The model to evaluate, as described by its folder: no weights, no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from albor_core.run.rundir import RunDir, read_json
 
 @dataclass(frozen=True)
 class Target:
-    """A folder of weights. `run` and `step`: of which run it is a checkpoint, if of any."""
+    """A folder of weights. `run` and `step` say of which run it is a checkpoint, if it is one."""
 
     folder: ModelFolder
     tokenizer: Tokenizer
@@ -35,28 +35,28 @@ class Target:
 
     @property
     def name(self) -> str:
-        """For people, and in results."""
+        """The name of the model for people and in results."""
         return self.path.name if self.run is None else f"{self.run.id}/{self.path.name}"
 
     @property
     def max_context(self) -> int:
-        """Tokens that the model reads at most."""
+        """The longest context of the model, in tokens."""
         return self.folder.shape.max_position_embeddings
 
     def encode(self, text: str) -> list[int]:
-        """Without any token before or after it."""
+        """The ids of a text, without any special token before or after it."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def problems(self) -> Iterator[Problem]:
-        """What of weights and tokenizer does not fit config.json."""
+        """Mismatches of weights and tokenizer with config.json."""
         shape, hint = self.folder.shape, f"albor model verify {self.path}"
         for what in (*misfits(shape, self.folder.weights), *tokenizer_problems(self.path, shape)):
             yield Problem("model", what, hint)
 
 
 def open_target(path: Path) -> Target:
-    """Headers and tokenizer of the folder. Raises AlborError."""
+    """Read headers and tokenizer of the folder. Raises AlborError."""
     folder = open_model(path)
     try:
         tokenizer = load_tokenizer(path)
@@ -70,7 +70,7 @@ def open_target(path: Path) -> Target:
 
 
 def run_of(path: Path) -> tuple[RunDir | None, int | None]:
-    """The run that a folder is a checkpoint of, by where it lies, and its step."""
+    """The run that a folder is a checkpoint of, judged by its path, and its step."""
     whole = path.resolve()
     step = checkpoints.step_of(whole.name)
     run = RunDir(whole.parent.parent)
@@ -80,9 +80,9 @@ def run_of(path: Path) -> tuple[RunDir | None, int | None]:
 
 
 def weights_hash(target: Target) -> str:
-    """BLAKE3 of all weight files and what they are called, every byte read.
+    """BLAKE3 of all weight files and their names, every byte read.
 
-    Raises NoCheckpointError where a checkpoint's manifest says otherwise, OSError.
+    Raises NoCheckpointError if a checkpoint's manifest has another hash, OSError.
     """
     digest, manifest = blake3(), read_json(target.path / checkpoints.MANIFEST) or {}
     stated = manifest.get("files")
@@ -111,5 +111,5 @@ def checkpoint_of(run: RunDir, step: int | None = None) -> Path:
 
 
 def problem_of(field: str, error: AlborError) -> Problem:
-    """What a plan says where `run` would raise."""
+    """A plan's problem for an error that `run` would raise."""
     return Problem(field, error.message, error.hint)

@@ -1,4 +1,4 @@
-"""What every task can do, and the file of its items. No torch."""
+"""The base of all tasks, and the file of a task's items. No torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What a task would take; `problems` is empty where it can be run."""
+    """The needs of a task; `problems` is empty if it can be run."""
 
     items: int = 0
     tokens: int = 0
@@ -35,7 +35,7 @@ class TaskPlan:
 
 
 class Task(Protocol):
-    """Made from its section, which has been checked; nothing is read before `plan` or `run`."""
+    """An evaluation task, made from its checked section; nothing is read before `plan` or `run`."""
 
     @property
     def section(self) -> TaskSection: ...
@@ -45,19 +45,20 @@ class Task(Protocol):
     def kind(self) -> str: ...
 
     def plan(self, target: Target) -> TaskPlan:
-        """Reads data, writes nothing, loads no weights; what is wrong with either is a problem."""
+        """Plan the task: reads data, writes nothing, loads no weights; errors of either become
+        problems."""
 
     def run(self, subject: EvaluatedModel, items: ItemWriter, progress: Progress) -> TaskResult:
-        """Items that `items.known` has are not done again. Raises AlborError."""
+        """Run the task; items in `items.known` are not repeated. Raises AlborError."""
 
 
 class ItemWriter:
-    """The items of one task in a file of its own, a line of JSON each, whole from the moment that
-    `write` returned: an evaluation that was killed goes on after them.
+    """Writes the items of one task to a file, one line of JSON each, durable once `write` returns:
+    a killed evaluation continues after them.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Open the file and read existing items. Raises OSError."""
         self.path = path
         self.known: dict[str, dict[str, Any]] = {}
         """By item: what an earlier process found."""
@@ -69,11 +70,11 @@ class ItemWriter:
 
     @property
     def name(self) -> str:
-        """What `TaskResult.items` is to say."""
+        """The file name for `TaskResult.items`."""
         return self.path.name
 
     def write(self, item: str, record: Mapping[str, Any]) -> None:
-        """`item` is its name within the task, said once. Raises OSError."""
+        """Append a record; `item` is its unique name within the task. Raises OSError."""
         whole = {"item": item, **record}
         line = json.dumps(strict_json(whole), allow_nan=False, separators=(",", ":")).encode()
         left = memoryview(line + b"\n")
@@ -89,8 +90,8 @@ class ItemWriter:
         *,
         at_once: int,
     ) -> list[dict[str, Any]]:
-        """A record of each of `asked`, which are named as items: those that are known, and those
-        that `answer` gives of up to `at_once` together, each written as it comes.
+        """A record for each of `asked`, which are named as items: known ones, and those that
+        `answer` gives for up to `at_once` together, each written as it comes.
         """
         left = [item for item in asked if item not in self.known]
         done = len(asked) - len(left)
@@ -104,7 +105,7 @@ class ItemWriter:
         return [self.known[item] for item in asked]
 
     def _read(self) -> int:
-        """Bytes that are whole lines."""
+        """Read existing items and return the number of bytes in complete lines."""
         end = 0
         if not self.path.is_file():
             return 0

@@ -1,7 +1,7 @@
-"""Each new checkpoint of a run is evaluated beside its training, until the run has ended.
+"""Evaluates each new checkpoint of a run beside its training, until the run has ended.
 
-What is done is known by the results that are kept: whoever is killed and started again goes on with
-the checkpoint that it was at, and none is evaluated twice.
+Stored results show what is done: a killed and restarted watch continues with its checkpoint, and
+none is evaluated twice.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def watch(
     missed: Callable[[str], None] = lambda text: None,
     wait: Callable[[], None] = lambda: time.sleep(POLL_S),
 ) -> Iterator[Done]:
-    """What was found of each checkpoint, the oldest first; one that was evaluated before comes as
-    `is_reused`. `missed` is told of those that were pruned, or set aside, before they could be.
+    """The result of each checkpoint, oldest first; an earlier result comes with `is_reused`.
+    `missed` is called for checkpoints that were pruned or set aside before their evaluation.
 
-    Raises ConfigError where tasks and model do not fit, AlborError.
+    Raises ConfigError if tasks and model do not match, AlborError.
     """
     seen: set[tuple[str, str]] = set()
     while True:
@@ -56,7 +56,7 @@ def watch(
 
 
 def _there(run: RunDir) -> list[tuple[str, str]]:
-    """Names and ids of the checkpoints that can be read: one that is made again has another id."""
+    """Names and ids of readable checkpoints; one that is written again has another id."""
     found = []
     for path in reversed(checkpoints.published(run.checkpoints)):
         manifest = read_json(path / checkpoints.MANIFEST)

@@ -21,7 +21,7 @@ _WARMUP_SHARE = 0.10  # a run of ours never left its warm-up at 40 %
 _WORTHWHILE_PASSES = 4  # repeated data teaches little beyond (Muennighoff et al., arXiv:2305.16264)
 
 
-def warnings_of(
+def plan_warnings(
     config: Config, facts: PlanFacts, steps: PlannedSteps, cost: Cost
 ) -> Iterator[Problem]:
     training, end = config.training, steps.max_steps
@@ -104,7 +104,7 @@ def _too_few_tokens(steps: PlannedSteps, cost: Cost) -> Iterator[Problem]:
         yield Problem("training.max_steps", message, f"{needed:,} steps would, or a smaller model")
 
 
-def notes_of(config: Config, facts: PlanFacts, steps: PlannedSteps, cost: Cost) -> Iterator[str]:
+def plan_notes(config: Config, facts: PlanFacts, steps: PlannedSteps, cost: Cost) -> Iterator[str]:
     if steps.total_tokens is not None and (parameters := cost.parameters) is not None:
         ratio = steps.total_tokens / parameters
         yield (

@@ -31,8 +31,8 @@ from albor_core.plan.estimates import (
 )
 from albor_core.plan.facts import PlanFacts, SplitFacts
 from albor_core.plan.memory import MemoryEstimate
-from albor_core.plan.notes import notes_of, warnings_of
-from albor_core.plan.problems import problems_of
+from albor_core.plan.notes import plan_notes, plan_warnings
+from albor_core.plan.problems import plan_problems
 from albor_core.plan.recipes.cost import Cost
 from albor_core.plan.recipes.registry import cost_of
 from albor_core.run.errors import Problem
@@ -153,7 +153,7 @@ def plan(
     cost = cost_of(config, facts)
     space = disk(config, facts, steps.max_steps, cost.checkpoint)
     file = str(facts.config_path)
-    problems = (*extra_problems, *problems_of(config, facts, steps, cost.memory, space))
+    problems = (*extra_problems, *plan_problems(config, facts, steps, cost.memory, space))
     time = duration(config, facts, steps, cost.flops_per_token)
     spent = expenses(config, facts, time)
     budgets = planned_budgets(config, steps, time, spent, device=facts.device)
@@ -165,10 +165,10 @@ def plan(
         disk=space,
         duration=time,
         problems=_placed(problems, file, written),
-        warnings=_placed(warnings_of(config, facts, steps, cost), file, written),
+        warnings=_placed(plan_warnings(config, facts, steps, cost), file, written),
         notes=(
             *extra_notes,
-            *notes_of(config, facts, steps, cost),
+            *plan_notes(config, facts, steps, cost),
             *budget_notes(budgets, steps.max_steps),
         ),
         andon=tuple(andon_notes),

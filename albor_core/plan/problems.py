@@ -14,7 +14,7 @@ from albor_core.run.errors import Problem
 from albor_core.run.values.quantity import byte_size, counted
 
 
-def problems_of(
+def plan_problems(
     config: Config,
     facts: PlanFacts,
     steps: PlannedSteps,

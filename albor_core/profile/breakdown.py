@@ -1,9 +1,9 @@
-"""Where the time of traced steps went: phases, kernels, idle time and its causes, calls, copies.
+"""Breaks down the time of traced steps: phases, kernels, idle time and its causes, calls, copies.
 Pure functions of a trace; times in microseconds.
 
-Counted is the time from the beginning of the first step to the end of the last one, or of the last
-work that it left to a device. Explained is what a device (on a CPU: an operator) was busy for, and
-the idle time whose cause the trace names; what is left over is given as it is.
+The counted time is from the beginning of the first step to the end of the last one, or of the last
+work that it left to a device. Explained time is what a device (on a CPU: an operator) was busy for,
+plus idle time whose cause the trace names; the rest is reported as unexplained.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COPYING = "copies alone, no kernel"
 
 @dataclass(frozen=True)
 class Phase:
-    """A brick, or what another program named. Microseconds of all steps."""
+    """A brick, or a named range of another program. Microseconds of all steps."""
 
     name: str
     host: float
@@ -65,7 +65,8 @@ class Idle:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """Kernels (on a CPU: operators by their own time) of one name. Microseconds of all steps."""
+    """All kernels (on a CPU: operators by their own time) of one name. Microseconds of all
+    steps."""
 
     name: str
     time: float
@@ -74,7 +75,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Copies:
-    """Of one direction."""
+    """Copies in one direction."""
 
     direction: str
     count: int
@@ -88,7 +89,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """All of it; counts and microseconds are of all steps together."""
+    """The whole breakdown; counts and microseconds are totals over all steps."""
 
     steps: int
     wall: float
@@ -115,7 +116,7 @@ class Breakdown:
 
     @property
     def coverage(self) -> float:
-        """Share of the wall time that is explained: busy or idle for a named cause."""
+        """Share of the wall time that is explained: busy, or idle for a named cause."""
         return min(1.0, (self.busy + self.named_idle) / self.wall)
 
     @property
@@ -124,7 +125,7 @@ class Breakdown:
 
 
 def break_down(trace: StepTrace) -> Breakdown:
-    """Raises DataError of a trace in which nothing happens."""
+    """Break down a trace. Raises DataError for a trace without any work."""
     steps, window, missing = _steps(trace)
     is_gpu, phases = bool(trace.device), _phases(trace, window)
     work = [event for event in trace.device or trace.operators if _is_in(event, window)]
@@ -165,7 +166,7 @@ def _spans(events: Iterable[TraceEvent]) -> list[Span]:
 
 
 def _steps(trace: StepTrace) -> tuple[int, Span, list[str]]:
-    """How many, from when to when, and what had to be guessed."""
+    """The number of steps, their time span, and notes on what had to be guessed."""
     marked = [event for event in trace.ranges if event.name.startswith(STEP)]
     if marked:
         first, last = marked[0].begin, max(event.end for event in marked)
@@ -192,8 +193,8 @@ def _steps(trace: StepTrace) -> tuple[int, Span, list[str]]:
 
 
 def _phases(trace: StepTrace, window: Span) -> list[TraceEvent]:
-    """Bricks, those between steps too; of a trace that has none, the outermost ranges of the thread
-    that names most. They do not overlap.
+    """Bricks, including those between steps; if a trace has none, the outermost ranges of the
+    thread that names most. They do not overlap.
     """
     named = [e for e in trace.ranges if _is_in(e, window) and not e.name.startswith(STEP)]
     bricks = [e for e in named if e.name.startswith(BRICK)]
@@ -211,7 +212,7 @@ def _phases(trace: StepTrace, window: Span) -> list[TraceEvent]:
 
 
 class _Places:
-    """In which phase a moment is."""
+    """Finds the phase of a moment."""
 
     def __init__(self, phases: Sequence[TraceEvent]) -> None:
         self._phases, self._begins = phases, [event.begin for event in phases]
@@ -230,7 +231,7 @@ def phase_name(name: str) -> str:
 
 
 def _asked_at(event: TraceEvent, asked: _Asked, is_gpu: bool) -> float | None:
-    """When the host asked for it; an operator is its own asking."""
+    """The time when the host launched it; an operator is its own launch."""
     if not is_gpu:
         return event.begin
     call = asked.get(event.call) if event.call is not None else None
@@ -238,7 +239,8 @@ def _asked_at(event: TraceEvent, asked: _Asked, is_gpu: bool) -> float | None:
 
 
 def _own_times(work: Sequence[TraceEvent], is_gpu: bool) -> list[float]:
-    """Of kernels all of their time; of operators, which lie in one another, what is in no other."""
+    """The whole time of kernels; of operators, which are nested, the time outside their
+    children."""
     if is_gpu:
         return [event.end - event.begin for event in work]
     by_lane: dict[object, list[int]] = defaultdict(list)
@@ -320,7 +322,7 @@ def _busy_and_idle(
 
 
 class _Covering:
-    """Which call of the host a moment lies in; calls in the order of their beginning."""
+    """Finds the host call that covers a moment; calls are in the order of their beginning."""
 
     def __init__(self, calls: Sequence[TraceEvent]) -> None:
         self._calls, self._begins = calls, [event.begin for event in calls]
@@ -335,7 +337,7 @@ class _Covering:
 def _host_causes(
     idle: Sequence[Span], phases: Sequence[TraceEvent], is_gpu: bool, found: dict[str, float]
 ) -> float:
-    """Add to `found` in which phase the host was meanwhile; returns the time in none."""
+    """Add the host's phase during idle time to `found`; return the time in no phase."""
     by_name: dict[str, list[Span]] = defaultdict(list)
     for event in phases:
         by_name[phase_name(event.name)].append((event.begin, event.end))
@@ -417,7 +419,7 @@ def _missing(
     phases: Sequence[TraceEvent],
     asked: _Asked,
 ) -> list[str]:
-    """What a report would need and the trace does not have."""
+    """Data that a report would need and the trace lacks."""
     found = []
     if trace.truncated:
         found.append("the end: the file breaks off, and what follows is not counted")

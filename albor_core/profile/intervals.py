@@ -1,4 +1,4 @@
-"""Spans of time: what they cover together, what lies between them. Pure; times in microseconds."""
+"""Set operations on time spans: union, intersection, gaps. Pure; times in microseconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Span = tuple[float, float]
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """The same time as spans that do not overlap, in order."""
+    """The same time as ordered spans that do not overlap."""
     merged: list[list[float]] = []
     for begin, end in sorted(spans):
         if end <= begin:
@@ -22,18 +22,18 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def total(spans: Iterable[Span]) -> float:
-    """Of spans that do not overlap."""
+    """The total length of spans that do not overlap."""
     return sum(end - begin for begin, end in spans)
 
 
 def within(spans: Iterable[Span], window: Span) -> list[Span]:
-    """The parts of them in `window`."""
+    """The parts of the spans in `window`."""
     low, high = window
     return [(max(a, low), min(b, high)) for a, b in spans if min(b, high) > max(a, low)]
 
 
 def gaps(merged: Sequence[Span], window: Span) -> list[Span]:
-    """What of `window` is in none of them, which do not overlap and are in order."""
+    """The parts of `window` in none of the spans, which do not overlap and are in order."""
     found, at = [], window[0]
     for begin, end in within(merged, window):
         if begin > at:
@@ -45,7 +45,7 @@ def gaps(merged: Sequence[Span], window: Span) -> list[Span]:
 
 
 def shared(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    """The time that is in both; neither overlaps itself, both are in order."""
+    """The intersection of two lists of ordered spans, each without overlaps."""
     found, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         begin, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -59,7 +59,7 @@ def shared(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
 
 
 def without(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    """The time of `one` that is not in `other`; neither overlaps itself, both are in order."""
+    """The time of `one` that is not in `other`; both ordered and without overlaps."""
     found: list[Span] = []
     at = 0
     for begin, end in one:
@@ -77,7 +77,8 @@ def without(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
 
 
 def self_times(spans: Sequence[Span]) -> list[float]:
-    """Of nested spans of one thread the time of each that is in none inside it, in their order."""
+    """The own time of each nested span of one thread: that in no span inside it, in the given
+    order."""
     own = [end - begin for begin, end in spans]
     open_: list[int] = []
     for at in sorted(range(len(spans)), key=lambda i: (spans[i][0], -spans[i][1])):

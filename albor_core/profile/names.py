@@ -1,4 +1,4 @@
-"""Names of kernels without the noise of their templates. Pure."""
+"""Shortens names of kernels: removes their template arguments. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ _LONGEST = 120
 
 
 def clean_name(name: str) -> str:
-    """`void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>`
-    is `vectorized_elementwise_kernel[CUDAFunctor_add]`: no return type, namespaces, arguments or
-    template, but for the functor by which kernels of one template differ.
+    """The short name of a kernel: `void at::native::vectorized_elementwise_kernel<4,
+    at::native::CUDAFunctor_add<float>, ...>` becomes
+    `vectorized_elementwise_kernel[CUDAFunctor_add]`: without return type, namespaces, arguments or
+    template, except the functor by which kernels of one template differ.
     """
     bare, inside = _outside_brackets(name.replace("(anonymous namespace)", "anonymous"))
     if not inside and "(" not in name and "::" not in name:
@@ -24,7 +25,7 @@ def clean_name(name: str) -> str:
 
 
 def _outside_brackets(name: str) -> tuple[str, str]:
-    """What stands before arguments and outside of <>, and what stands in the <>."""
+    """The part of a name before arguments and outside of <>, and the part inside <>."""
     bare: list[str] = []
     inside: list[str] = []
     depth = 0

@@ -1,11 +1,10 @@
-"""The matrix products of a decoder, and which operators of a trace they are. Pure.
+"""Finds the matrix products of a decoder among the operators of a trace. Pure.
 
-Sizes alone do not tell all of them: q and the output of attention are alike in many models, and so
-are a product of the forward pass and the input gradient of another. Their order does, since each
-needs the result of one before it: where a trace has, one micro-batch after the other, the products
-that the model launches and no other of such sizes, each is known by its place. Otherwise (layers
-computed again, a compiled model, a second model, a part that is fused) those of equal sizes share
-the mean of them all.
+Sizes alone do not identify all of them: q and the output of attention are alike in many models, and
+so are a product of the forward pass and the input gradient of another. Their order does, since each
+needs the result of an earlier one: if a trace has exactly the products that the model launches, one
+micro-batch after the other, each is identified by its position. Otherwise (recomputed layers, a
+compiled model, a second model, a fused part) products of equal sizes share their mean.
 
 M is the tokens of a micro-batch, D hidden_size, F intermediate_size, V vocab_size.
 """
@@ -53,8 +52,8 @@ class ModelProduct:
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean microseconds of a product, of its parts together; the names of those whose times are in
-    it, too, as the trace does not tell them apart.
+    """Mean microseconds of a product, with its parts added up; and the names of products that the
+    trace cannot tell apart from it, whose times are included.
     """
 
     us: float
@@ -63,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Timed:
-    """A product of a trace; None is an operator without a kernel in it. Microseconds."""
+    """A matrix product of a trace; time None is an operator without a kernel. Microseconds."""
 
     key: _Key
     us: float | None
@@ -74,7 +73,7 @@ _Group = Sequence[tuple[_Key, ModelProduct]]
 
 
 def model_products(workload: Workload) -> tuple[ModelProduct, ...]:
-    """Of a decoder whose shape is known, in the order of the forward pass."""
+    """The products of a decoder with a known shape, in the order of the forward pass."""
     shape = workload.shape
     assert shape is not None
     tokens, width = workload.batch_size * workload.seq_len, shape.hidden_size
@@ -101,7 +100,7 @@ def model_products(workload: Workload) -> tuple[ModelProduct, ...]:
 
 
 def _sizes(when: str, tokens: int, out: int, ins: int) -> Sizes:
-    """M, N, K of a pass of a linear layer from `ins` to `out`."""
+    """M, N, K of one pass of a linear layer from `ins` to `out`."""
     by_pass = {
         FORWARD: (tokens, out, ins),
         INPUT_GRADIENT: (tokens, ins, out),
@@ -113,7 +112,8 @@ def _sizes(when: str, tokens: int, out: int, ins: int) -> Sizes:
 def measured(
     wanted: Sequence[ModelProduct], layers: int, trace: StepTrace
 ) -> Mapping[ModelProduct, Measured]:
-    """Of those of `wanted`, the products of a model of so many layers, that are in `trace`."""
+    """The measured times of those of `wanted`, products of a model with this number of layers, that
+    `trace` has."""
     keys = {_key(sizes) for one in wanted for sizes in (one.sizes, *one.parts)}
     launched = [one for one in _launched(trace) if one.key in keys]
     fits = [
@@ -125,14 +125,14 @@ def measured(
 
 
 def _key(sizes: Sizes) -> _Key:
-    """A product and its transpose are one to a trace."""
+    """The key under which a product and its transpose are the same."""
     m, n, k = sizes
     return (min(m, n), max(m, n), k)
 
 
 def _launched(trace: StepTrace) -> Iterator[_Timed]:
     """The products of a trace in the order in which the host launched them, timed by their kernels
-    where there are any, else by the operators themselves.
+    if there are any, else by the operators.
     """
     kernels: dict[int, float] = defaultdict(float)
     for event in trace.device:
@@ -155,7 +155,7 @@ def _launched(trace: StepTrace) -> Iterator[_Timed]:
 
 
 def _product_of(op: TraceEvent) -> Sizes | None:
-    """By the shapes of its last two matrices, of which bmm's may have a batch of one."""
+    """The sizes of an operator's last two matrices; bmm's may have a batch of one."""
     matrices: Sequence[tuple[int, ...]] = [
         dims[-2:] for dims in op.dims if len(dims) == 2 or (len(dims) == 3 and dims[0] == 1)
     ]
@@ -169,8 +169,8 @@ def _product_of(op: TraceEvent) -> Sizes | None:
 
 
 def _orders(wanted: Sequence[ModelProduct], layers: int) -> Iterator[list[_Group]]:
-    """The ways in which a micro-batch may launch its products: those that have parts whole or in
-    parts, and the head, which a loss may compute in pieces of other sizes, or not.
+    """Possible orders in which a micro-batch launches its products: with combined or separate
+    parts, and with or without the head, which a loss may compute in chunks of other sizes.
     """
     found = {(one.name, one.when): one for one in wanted}
     in_parts = [name for name in _BLOCK if len(found[name, FORWARD].parts) > 1]
@@ -194,8 +194,8 @@ def _group(products: Sequence[ModelProduct], is_whole: bool) -> _Group:
 def _by_place(
     launched: Sequence[_Timed], groups: Sequence[_Group]
 ) -> dict[ModelProduct, Measured] | None:
-    """None where `launched` is anything but `groups`, again and again; in a group any order will
-    do, as autograd goes through the parts backwards.
+    """Times by position; None unless `launched` is `groups` repeated. Order within a group is free,
+    as autograd goes through the parts backwards.
     """
     length = sum(map(len, groups))
     if not launched or len(launched) % length:
@@ -222,7 +222,7 @@ def _by_place(
 
 
 def _time_of(keys: Sequence[_Key], here: Sequence[_Timed]) -> float | None:
-    """Of the parts `keys` of one product among those `here`; None where one has no time."""
+    """The time of the parts `keys` of one product among those `here`; None if one has no time."""
     found = [[one.us for one in here if one.key == key] for key in keys]
     if any(us is None for one in found for us in one):
         return None
@@ -232,8 +232,9 @@ def _time_of(keys: Sequence[_Key], here: Sequence[_Timed]) -> float | None:
 def _by_sizes(
     wanted: Sequence[ModelProduct], launched: Sequence[_Timed]
 ) -> dict[ModelProduct, Measured]:
-    """The mean of all that have the sizes of a product, or of its parts. Where both were launched,
-    that one is meant of which a size is no other product's; where neither or both have such, none.
+    """The mean over all operators with the sizes of a product, or of its parts. If both were
+    launched, the one with a size unique to this product is used; if neither or both have such a
+    size, none.
     """
     times: dict[_Key, list[float]] = defaultdict(list)
     for one in launched:

@@ -1,5 +1,5 @@
-"""A trace as a report: its breakdown, the roofline of its products, its MFU; as a document. Pure,
-but for the list of a run's traces.
+"""Makes a report of a trace: its breakdown, the roofline of its products, its MFU; as a document.
+Pure, except the list of a run's traces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from albor_core.telemetry.peaks import device_peaks
 
 @dataclass(frozen=True)
 class Report:
-    """All that is told of a trace."""
+    """The full report of a trace."""
 
     trace: StepTrace
     breakdown: Breakdown
@@ -83,7 +83,7 @@ class Report:
         ]
 
     def ms(self, microseconds: float) -> float:
-        """Of all steps, as milliseconds a step."""
+        """Microseconds of all steps as milliseconds per step."""
         return microseconds / self.breakdown.steps / 1e3
 
     def _coverage(self) -> dict[str, Any]:
@@ -148,7 +148,8 @@ class Report:
 
 
 def report_of(trace: StepTrace, workload: Workload | None = None) -> Report:
-    """`workload`: what its run computes, where the trace does not say it. Raises DataError."""
+    """The report of a trace; `workload`: what its run computes, if the trace does not say it.
+    Raises DataError."""
     found = break_down(trace)
     said = workload_from(trace.metadata.get(METADATA)) or workload
     names = [*trace.devices, *([said.device_name] if said and said.device_name else [])]
@@ -165,7 +166,7 @@ def report_of(trace: StepTrace, workload: Workload | None = None) -> Report:
 
 
 def traces_of(folder: Path) -> list[Path]:
-    """The traces in a run's folder of them, the newest last."""
+    """The traces in a run's folder of traces, the newest last."""
     found = []
     with suppress(OSError):
         for path in folder.iterdir():

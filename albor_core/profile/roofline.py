@@ -1,4 +1,4 @@
-"""The matrix products of a decoder's step against what a device can do, and MFU. Pure.
+"""Compares the matrix products of a decoder's step with the peak of a device; MFU. Pure.
 
 A product of (M, K) by (K, N) takes 2 M N K FLOPs and moves at least its two factors and its result
 once. Below the ridge point, peak over bandwidth, moving bounds it; above it, computing does.
@@ -52,7 +52,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Roofline:
-    """All of them, and what they were held against."""
+    """All products, and the peaks that they are compared with."""
 
     device: str
     peak_flops: float | None
@@ -64,7 +64,7 @@ class Roofline:
 
     @property
     def ridge(self) -> float | None:
-        """FLOPs per byte above which computing bounds; None where the peaks are not known."""
+        """FLOPs per byte above which computing is the limit; None if the peaks are unknown."""
         if self.peak_flops is None or not self.bandwidth:
             return None
         return self.peak_flops / self.bandwidth
@@ -72,7 +72,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """Model FLOPs utilisation, and what it is made of."""
+    """Model FLOPs utilisation, with its components."""
 
     parameters: int
     """P: all trainable numbers."""
@@ -92,7 +92,7 @@ class Utilisation:
 def utilisation(
     workload: Workload | None, peaks: DevicePeaks | None, step_us: float
 ) -> Utilisation | None:
-    """None where the model's shape is not known."""
+    """The model FLOPs utilisation; None if the model's shape is unknown."""
     if workload is None or workload.shape is None or step_us <= 0:
         return None
     shape, ranks = workload.shape, workload.world_size
@@ -109,7 +109,7 @@ def utilisation(
 def roofline(
     workload: Workload | None, peaks: DevicePeaks | None, trace: StepTrace, *, device: str
 ) -> Roofline | None:
-    """Of the products of a decoder; None where its shape is not known."""
+    """The roofline of a decoder's products; None if its shape is unknown."""
     if workload is None or workload.shape is None:
         return None
     is_half = workload.precision != "fp32"
@@ -133,7 +133,7 @@ def roofline(
 def _limit(
     flops: int, moved: int, peak: float | None, bandwidth: float | None
 ) -> tuple[str | None, float | None]:
-    """What bounds a product, and its least time in microseconds."""
+    """The limiting resource of a product, and its least time in microseconds."""
     if not peak or not bandwidth:
         return None, None
     computing, moving = 1e6 * flops / peak, 1e6 * moved / bandwidth

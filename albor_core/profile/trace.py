@@ -1,8 +1,8 @@
-"""Chrome traces as torch.profiler writes them, read as a stream: events one by one, in bounded
-memory, of the kinds that a report needs.
+"""Reads Chrome traces of torch.profiler as a stream: events one by one, in bounded memory, of the
+kinds that a report needs.
 
-Kept are at most MAX_EVENTS of them, each a few numbers. A file that ends too early (a trace whose
-writer was killed, a download that broke off) is read as far as it goes, and says so.
+At most MAX_EVENTS of them are kept, each a few numbers. A truncated file (a trace whose writer was
+killed, an aborted download) is read up to its end and marked as such.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BRICK = "brick "
 
 @dataclass(slots=True)
 class TraceEvent:
-    """From `begin` to `end`, in microseconds of the trace's clock."""
+    """An event from `begin` to `end`, in microseconds of the trace's clock."""
 
     name: str
     begin: float
@@ -53,7 +53,7 @@ class TraceEvent:
 
 @dataclass
 class StepTrace:
-    """What was read; events in the order of their beginning."""
+    """The trace as read; events in the order of their beginning."""
 
     path: str
     device: list[TraceEvent] = field(default_factory=list)
@@ -72,9 +72,9 @@ class StepTrace:
 
 
 def read_trace(path: Path) -> StepTrace:
-    """Read a Chrome trace, compressed by gzip or not.
+    """Read a Chrome trace, gzipped or not.
 
-    Raises NotFoundError where there is none, DataError of a file that is not one, is damaged before
+    Raises NotFoundError if there is none, DataError if the file is not a trace, is damaged before
     its end, or holds more than MAX_EVENTS events.
     """
     trace = StepTrace(str(path))
@@ -112,8 +112,8 @@ def _no_trace(path: str, why: str) -> DataError:
 
 
 class _EventStream:
-    """The members of `traceEvents` of a file, of which one chunk is in memory at a time. Fills in
-    what stands before them.
+    """Iterates over `traceEvents` of a file with one chunk in memory at a time, and stores the
+    members before them.
     """
 
     def __init__(self, stream: Any, trace: StepTrace) -> None:
@@ -145,7 +145,7 @@ class _EventStream:
                 yield event
 
     def _read(self) -> bool:
-        """More text, if there is any."""
+        """Read more text; return whether there was any."""
         if self._is_over:
             return False
         try:
@@ -160,12 +160,12 @@ class _EventStream:
         return not self._is_over
 
     def _check_rest(self) -> None:
-        """Of a compressed file the sum of all bytes stands at its end."""
+        """Check the checksum at the end of a compressed file."""
         while self._read():
             self._at = len(self._text)
 
     def _enter(self) -> None:
-        """To the first event."""
+        """Advance to the first event."""
         path = self._trace.path
         while True:
             head = self._text.lstrip()
@@ -207,7 +207,7 @@ class _EventStream:
                 return None
 
     def _value(self) -> Any:
-        """The next. Raises EOFError where the file ends in it."""
+        """The next value. Raises EOFError if the file ends in it."""
         while True:
             try:
                 value, self._at = self._decoder.raw_decode(self._text, self._at)
@@ -222,14 +222,14 @@ class _EventStream:
 
 
 def _is_cut(error: ValueError, text: str) -> bool:
-    """Whether JSON is wrong only in that it ends: what is wrong is its last word."""
+    """Whether invalid JSON is only truncated: the error is at its last word."""
     at = getattr(error, "pos", 0)
     words = getattr(error, "msg", "")
     return words.startswith("Unterminated string") or len(text) - at <= 6 or not text[at:].strip()
 
 
 def _keep(said: dict[str, Any], trace: StepTrace) -> None:
-    """What of an event a report needs, if any."""
+    """Add the parts of an event that a report needs to the trace, if any."""
     kind = said.get("cat")
     if said.get("ph") != "X" or not isinstance(kind, str):
         return
@@ -280,7 +280,7 @@ def _integer(said: object) -> int | None:
 
 
 def _dims(said: object) -> tuple[tuple[int, ...], ...]:
-    """Of the inputs that are matrices or larger."""
+    """The dimensions of the inputs that are matrices or larger."""
     if not isinstance(said, list):
         return ()
     return tuple(

@@ -1,5 +1,5 @@
-"""What a step of a config computes, as far as figures of its speed need it: kept in the metadata of
-its traces.
+"""The computation of a step of a config, as needed for figures of its speed; stored in the metadata
+of its traces.
 
 P num_parameters; B sequences of a micro-batch of one rank, T tokens of a sequence.
 """
@@ -35,7 +35,7 @@ _SIZES = (
 
 @dataclass(frozen=True)
 class Workload:
-    """A full step of one rank; None is not known."""
+    """A full step of one rank; None is unknown."""
 
     seq_len: int
     """T."""
@@ -55,7 +55,7 @@ class Workload:
 
     @property
     def tokens_per_step(self) -> int:
-        """Of all ranks."""
+        """Tokens per step of all ranks."""
         return self.seq_len * self.batch_size * self.accumulation * self.world_size
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Workload:
 
 
 def workload_of(config: Config, device_name: str | None) -> Workload:
-    """A full step of `config`, behind its ramps."""
+    """The workload of a full step of `config`, after its ramps."""
     share, architecture = config.share(), config.model.architecture
     return Workload(
         config.data.seq_len,
@@ -79,7 +79,7 @@ def workload_of(config: Config, device_name: str | None) -> Workload:
 
 
 def workload_from(said: object) -> Workload | None:
-    """As `Workload.to_json` wrote it; None of anything else."""
+    """The workload that `Workload.to_json` wrote; None for anything else."""
     if not isinstance(said, Mapping) or said.get("version") != _VERSION:
         return None
     try:

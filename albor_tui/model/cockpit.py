@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from albor_core.feed.attention.item import AttentionList
-    from albor_core.feed.view import RunView
+    from albor_core.feed.view.run_view import RunView
     from albor_tui.model.desk import LiveDesk
     from albor_tui.model.launchpad import LiveLaunchpad
     from albor_tui.model.source import LiveSource
@@ -32,12 +32,13 @@ class Cockpit(Protocol):
     def permits(self, action: str) -> bool:
         """Whether an action is not one of those that a read-only cockpit refuses."""
 
-    def look_again(self) -> None:
+    def refresh_attention(self) -> None:
         """Have what is shown of attention follow a new mark at once. Any thread."""
 
     def run_screen(self, view: RunView, tab: str = "") -> Screen[Any]:
         """The screen of a run, on one of its tabs, to be pushed."""
 
 
-def cockpit_of(app: App[Any]) -> Cockpit:
+def as_cockpit(app: App[Any]) -> Cockpit:
+    """The app of a screen, as the cockpit that its screens may use."""
     return cast("Cockpit", app)

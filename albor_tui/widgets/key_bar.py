@@ -19,7 +19,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from albor_tui.model.cockpit import cockpit_of
+from albor_tui.model.cockpit import as_cockpit
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
@@ -89,7 +89,7 @@ class KeyBar(ErrorBoundary, Widget):
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
             is_ours = is_ours and cast("KnowsKeys", self.screen).shows_key(binding.action)
-            is_ours = is_ours and cockpit_of(self.app).permits(binding.action)
+            is_ours = is_ours and as_cockpit(self.app).permits(binding.action)
             is_ours = is_ours and not self._is_typed(binding)
             if is_ours and enabled and tooltip and binding.description and not binding.system:
                 if binding.action not in found:

@@ -91,7 +91,7 @@ def test_public_names_say_what_they_are():
     new = sorted((found - allowed).elements())
     assert new == [], "choose names that say what they are (docs/glossary.md)"
     stale = sorted((allowed - found).elements())
-    assert stale == [], f"take these lines out of {EXCEPTIONS.name}: it may only shrink"
+    assert stale == [], f"remove these lines from {EXCEPTIONS.name}, which may only shrink"
 
 
 def test_the_exceptions_are_sorted():

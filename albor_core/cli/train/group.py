@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -156,7 +156,8 @@ def plan(
 
         made = plan_run(loaded, measured=probe(loaded, made, tell=print_note))
     if as_json:
-        emit(made.to_json())
+        document: Any = made.to_json()
+        emit(document)
     else:
         print_line(render(made, min(screen_width() or 78, 120), is_ascii=not _shows_blocks()))
     return 1 if made.problems else 0

@@ -4,8 +4,8 @@
     tasks           a line of a JSON-lines file (.jsonl, .ndjson, also gzipped), whatever is text in
                     it put together: prompt, solution, tests; a document of Parquet; a text file
 
-What runs and words are says `ngrams`. Every document with one shared run is a hit; ten words in a
-row are enough for a list of ten numbers to be one, so each hit shows what is shared.
+`ngrams` defines runs and words. Every document with one shared run is a hit; a list of ten numbers
+is enough, so each hit shows the shared text.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from albor_core.data.clean.ngrams import (
     words_in,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import open_corpus
-from albor_core.data.read.inputs import first_free, unreadable
+from albor_core.data.read.inputs import first_free
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.counts import FINDINGS, Counts, from_json, sift
 from albor_core.data.stage.record import content_hash
 from albor_core.data.stage.stage import DocumentsDone
+from albor_core.data.stage.stamp import unreadable
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import each
 from albor_core.outputs.identity import hash_of_file
@@ -78,7 +79,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class ContaminationStep:
-    """Leaves out the documents that share a run with a task; each is told in the findings."""
+    """Leaves out the documents that share a run with a task; the findings list each."""
 
     tasks: ItemRuns
     against: Mapping[str, str]
@@ -107,7 +108,7 @@ class ContaminationStep:
         return kept, counts
 
     def hits(self, documents: Iterable[tuple[str, str]]) -> Iterator[list[Hit]]:
-        """Of each (key, text), those that share most first."""
+        """The hits of each (key, text), those that share most first."""
         for part in in_parts(documents, lambda document: document[1]):
             runs = runs_in([text for _, text in part], self.tasks.n)
             for number, (shared, places) in enumerate(self.tasks.found_in(runs)):
@@ -155,7 +156,7 @@ def _one(runs: HashedWords, number: int) -> NDArray[np.uint64]:
 
 
 class _Stretches:
-    """Where the runs of a text lie in it."""
+    """The positions of the runs of a text."""
 
     def __init__(self, text: str, n: int) -> None:
         lower = text.lower()
@@ -164,7 +165,7 @@ class _Stretches:
         self._n = n
 
     def longest(self, places: Sequence[int]) -> str:
-        """The longest of what is shared without a gap, cut; `places`: shared runs, ascending."""
+        """The longest shared text without a gap, truncated; `places`: shared runs, ascending."""
         best = first = last = places[0]
         longest = 0
         for place in places:
@@ -181,7 +182,7 @@ class _Stretches:
 def contamination_step(
     against: Sequence[Path], *, n: int = WORDS, min_share: float = 0.0
 ) -> ContaminationStep:
-    """Reads all that is looked for. Raises NotFoundError, DataError naming file and line."""
+    """Read all texts to search for. Raises NotFoundError, DataError naming file and line."""
     hashes: dict[str, str] = {}
     labels: list[tuple[str, Path]] = []
     for path in sorted(against):  # the same whatever their order
@@ -208,7 +209,7 @@ def contamination_step(
 def check_corpus(
     corpus: Path, step: ContaminationStep, *, workers: int = 1, progress: Progress | None = None
 ) -> Counts:
-    """What `run_step` would count, with nothing written."""
+    """The counts of `run_step`, with nothing written."""
     opened = open_corpus(corpus)
     units = units_of(opened)
     done = DocumentsDone([unit.rows for unit in units], opened.rows, progress)
@@ -230,7 +231,7 @@ class _CheckJob:
 
 
 def check_texts(documents: Iterable[tuple[str, str, str]], step: ContaminationStep) -> Counts:
-    """The same of (source, file, text) that lie in no corpus."""
+    """The same for (source, file, text) that are not in a corpus."""
     counts = Counts()
     for part in in_parts(documents, lambda document: document[2]):
         columns = zip(("source", "file", "text"), zip(*part, strict=True), strict=True)

@@ -1,8 +1,8 @@
-"""Leave out documents that are there already: equal texts, and similar ones.
+"""Removes duplicate documents: equal texts, and similar ones.
 
-The documents of other corpora stand before those of the corpus and are never left out, so what
-the corpus shares with them goes from the corpus. Four passes, each kept in the work folder as far
-as it came:
+Documents of other corpora come before those of the corpus and are never left out, so documents that
+the corpus shares with them are removed from it. Four passes, whose partial results are kept in the
+work folder:
 
     signed/   a unit's digests and, for similar texts, the keys of its bands
     banded/   a band's buckets with more than one document: sorts of shares of the keys
@@ -33,12 +33,13 @@ from albor_core.data.clean.hashed_words import Numbers
 from albor_core.data.clean.minhash import Bands, band_keys, bands_for, shingle_sets
 from albor_core.data.clean.near import Decider, Documents, Verdicts, cached, slots_of
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
-from albor_core.data.read.inputs import changed, first_free
+from albor_core.data.read.inputs import first_free
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import EXAMPLES, Counts, sift
 from albor_core.data.stage.output import write_part
 from albor_core.data.stage.record import content_hash
 from albor_core.data.stage.stage import DocumentsDone, StepReport, run_step
+from albor_core.data.stage.stamp import changed
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import Job, each
 from albor_core.run.errors import DataError, UsageError
@@ -53,7 +54,7 @@ _MOST_DOCUMENTS = 2**31 - 1
 
 @dataclass(frozen=True)
 class Other:
-    """A corpus whose documents must not be in the one that is cleaned."""
+    """A corpus whose documents must not be in the cleaned one."""
 
     label: str
     path: Path
@@ -66,7 +67,8 @@ class Other:
 
 @dataclass(frozen=True)
 class DedupStep:
-    """What counts as a duplicate. `threshold` is the least Jaccard similarity of similar texts."""
+    """The definition of a duplicate. `threshold` is the least Jaccard similarity of similar
+    texts."""
 
     near: bool = False
     threshold: float = 0.8
@@ -81,7 +83,7 @@ class DedupStep:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """By the number that stands for one; 0 is a document that stays."""
+        """The reasons by their code; 0 is a document that stays."""
         return ("", EXACT, NEAR, *(other.reason for other in self.others))
 
     def settings(self) -> Mapping[str, Any]:
@@ -94,7 +96,7 @@ class DedupStep:
         }
 
     def apply(self, table: pa.Table) -> tuple[pa.Table, Counts]:
-        """By this part alone: for a plan, which looks at a sample."""
+        """Remove duplicates within this part only: for a plan, which examines a sample."""
         texts = _texts(table)
         first = first_equals([len(texts)], lambda _: self.digests(texts), shares=1)
         kept_as = np.where(first == np.arange(len(texts)), -1, first)
@@ -114,7 +116,7 @@ class DedupStep:
         return sift(table, [self.reasons[code] or None for code in codes])
 
     def digests(self, texts: Sequence[bytes]) -> Numbers:
-        """(texts, 2)."""
+        """The digests of texts, (texts, 2)."""
         return digests_of(texts, normalize=self.normalize)
 
 
@@ -126,8 +128,8 @@ def dedup_step(
     normalize: bool = False,
     against: Sequence[Path] = (),
 ) -> DedupStep:
-    """Raises UsageError for a threshold out of range or the corpus against itself, NotFoundError
-    and DataError for what is not a corpus.
+    """Make the step. Raises UsageError for a threshold out of range or the corpus against itself,
+    NotFoundError and DataError for an invalid corpus.
     """
     if not LEAST_THRESHOLD <= threshold <= 1:
         raise UsageError(
@@ -158,7 +160,7 @@ def run_dedup(
     force: bool = False,
     progress: Progress | None = None,
 ) -> StepReport:
-    """`run_step` with the passes before it; `progress` begins anew with each pass."""
+    """`run_step` after the four passes; `progress` begins anew with each pass."""
     prepare = partial(_prepare, step=step, workers=workers, progress=progress)
     return run_step(
         corpus, out, step, workers=workers, force=force, progress=progress, prepare=prepare
@@ -167,7 +169,7 @@ def run_dedup(
 
 @dataclass(frozen=True)
 class _Files:
-    """What the passes leave for each other, and the units: of other corpora first."""
+    """The files that passes leave for each other, and the units: of other corpora first."""
 
     work: Path
     units: tuple[Unit, ...]
@@ -180,16 +182,16 @@ class _Files:
 
     @property
     def begins(self) -> list[int]:
-        """Of each unit's documents, and after the last."""
+        """The number of the first document of each unit, and of the end."""
         return list(accumulate(self.sizes, initial=0))
 
     @property
     def given(self) -> int:
-        """Documents of other corpora."""
+        """The number of documents of other corpora."""
         return self.begins[self.others]
 
     def load(self, name: str) -> NDArray[Any]:
-        """Mapped, not read."""
+        """A result of a pass, memory-mapped."""
         array: NDArray[Any] = np.load(self.work / f"{name}.npy", mmap_mode="r")
         return array
 
@@ -261,7 +263,7 @@ class _SignJob:
 def _similar(
     files: _Files, step: DedupStep, first: Documents, workers: int, progress: Progress | None
 ) -> Verdicts:
-    """Of all documents, those with an equal text included."""
+    """Decide on similar texts, over all documents, including those with an equal text."""
     assert step.bands is not None
     files.save("first", first)
     bands = range(step.bands.count)
@@ -366,8 +368,8 @@ class _Sets:
 
 
 def _kept(first: Documents, similar: Documents) -> Documents:
-    """For each document the kept one that it is equal or similar to, -1 where it is kept itself: a
-    text that is equal to one that goes is similar to the one which that goes for.
+    """For each document the kept one that it is equal or similar to, -1 if it is kept itself: a
+    text equal to a removed one counts as similar to the document that this was removed for.
     """
     alone = first == np.arange(len(first))
     by_equal = np.where(similar[first] < 0, first, similar[first])
@@ -375,8 +377,8 @@ def _kept(first: Documents, similar: Documents) -> Documents:
 
 
 def _codes(first: Documents, kept_as: Documents, ends: Sequence[int]) -> NDArray[np.uint8]:
-    """What stands for the reason of each document (`DedupStep.reasons`); `ends`: of the documents
-    of each other corpus.
+    """The code of each document's reason (`DedupStep.reasons`); `ends`: after the documents of each
+    other corpus.
     """
     codes = np.where(kept_as == first, 1, 2)
     others = np.searchsorted(np.array(ends), kept_as, side="right")
@@ -386,8 +388,8 @@ def _codes(first: Documents, kept_as: Documents, ends: Sequence[int]) -> NDArray
 
 
 def _tell(files: _Files, step: DedupStep, first: Documents, verdicts: Verdicts) -> None:
-    """Save the reason of each document of the corpus, and with which kept one the first of each
-    reason agree.
+    """Save the reason of each document of the corpus, and examples: the first of each reason with
+    the kept document that it matches.
     """
     rows = [open_corpus(other.path).rows for other in step.others]
     ends = list(accumulate(rows)) or [0]
@@ -430,7 +432,7 @@ def _keys(files: _Files, documents: set[int]) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class _DropJob:
-    """Writes what stays of a unit of the corpus."""
+    """Writes the kept documents of a unit of the corpus."""
 
     files: _Files
     step: DedupStep

@@ -1,4 +1,4 @@
-"""Equal texts: by 128 bits of BLAKE3, so that two that differ are never taken for one."""
+"""Finds equal texts by 128 bits of BLAKE3, so that different texts are never taken for equal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SORTED_TOGETHER = 4 << 20  # entries of a sort in memory: about 200 MB
 
 
 def digests_of(texts: Sequence[bytes], *, normalize: bool) -> Numbers:
-    """(texts, 2). `normalize`: white space (ASCII) counts as one blank, and not at all at the ends
-    of a text.
+    """The digests of texts, (texts, 2). `normalize`: ASCII white space counts as one blank, and is
+    ignored at both ends of a text.
     """
     made = b"".join(
         blake3(b" ".join(text.split()) if normalize else text).digest(16) for text in texts
@@ -24,7 +24,8 @@ def digests_of(texts: Sequence[bytes], *, normalize: bool) -> Numbers:
 
 
 def shares_of(documents: int) -> int:
-    """Into how many shares the 64-bit keys of so many documents are divided, a power of two."""
+    """The number of shares into which the 64-bit keys of so many documents are divided, a power of
+    two."""
     shares = 1
     while documents > shares * SORTED_TOGETHER:
         shares *= 2
@@ -39,10 +40,10 @@ def share_of(keys: Numbers, shares: int) -> NDArray[np.int64]:
 def first_equals(
     units: Sequence[int], read: Callable[[int], Numbers], *, shares: int
 ) -> NDArray[np.int64]:
-    """For each document the number of the first with an equal digest, itself for most.
+    """For each document the number of the first with an equal digest, usually itself.
 
-    `units`: documents in each; `read`: a unit's digests. Memory: 8 bytes for each document and one
-    share of the digests, all of which are read once for each share.
+    `units`: documents in each; `read`: a unit's digests. Memory: 8 bytes per document and one share
+    of the digests, which are all read once per share.
     """
     first = np.arange(sum(units), dtype=np.int64)
     for share in range(shares):

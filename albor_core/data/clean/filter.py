@@ -1,4 +1,4 @@
-"""The step `filter`: licences, secrets, personal data, and lengths in tokens."""
+"""The step `filter`: drops documents by licence, secrets, personal data and length in tokens."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Handling = Literal["drop", "mask", "keep"]
 
 @dataclass(frozen=True)
 class DocumentFilter:
-    """Drops each document for the first that applies: licence, secret, personal_data,
-    too_few_tokens, too_many_tokens. What is masked is masked before tokens are counted.
+    """Drops each document for the first reason that applies: licence, secret, personal_data,
+    too_few_tokens, too_many_tokens. Masking comes before tokens are counted.
 
-    The record's extra sums count what was found: `secret:KIND` and `personal:KIND`.
+    The record's extra sums count the findings: `secret:KIND` and `personal:KIND`.
     """
 
     licences: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ def _search(
     changed: Mapping[int, bytes],
     scanners: Iterable[Scanner],
 ) -> Iterator[tuple[int, bytes, list[Finding]]]:
-    """Row, text and findings of each row that stays and holds any."""
+    """Row, text and findings of each kept row with any finding."""
     by_row: dict[int, list[Scanner]] = {}
     for scanner in scanners:
         may_hold = np.ones(len(texts), bool)
@@ -156,7 +156,7 @@ def _correct_sizes(
     clean: pa.Table,
     changed: Mapping[int, bytes],
 ) -> None:
-    """`bytes_in` are of what was read, which masks have changed."""
+    """Correct `bytes_in`, which must count the text as it was read, before masking."""
     if not changed:
         return
     sources = table.column("source").to_pylist()

@@ -1,8 +1,9 @@
-"""Words of many texts as 64-bit numbers, made by array arithmetic instead of a loop over words.
+"""Hashes the words of many texts to 64-bit numbers, by array arithmetic instead of a loop over
+words.
 
 A number is a polynomial over the bytes of a word modulo 2^64, each byte replaced by a random number
-first, then mixed. Differences of one running sum give every word of a block at once. Two words that
-differ have the same number with a chance of about 2^-64.
+first, then mixed. Differences of one running sum give every word of a block at once. Two different
+words have the same number with a chance of about 2^-64.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _BASE = 0x9E3779B97F4A7C13  # 3 modulo 8: few low bits are lost where two bytes 
 
 
 def random_numbers(seed: int, count: int) -> list[int]:
-    """`count` numbers of 64 bits, the same for ever (splitmix64: Steele, Lea and Flood 2014)."""
+    """`count` random numbers of 64 bits, always the same for a seed (splitmix64: Steele, Lea and
+    Flood 2014)."""
     made = []
     for _ in range(count):
         seed = (seed + 0x9E3779B97F4A7C15) & _MASK
@@ -36,7 +38,7 @@ def random_numbers(seed: int, count: int) -> list[int]:
 
 
 def mix(numbers: Numbers) -> Numbers:
-    """The same numbers with every bit made to depend on all, in place."""
+    """Mix numbers in place so that every bit depends on all others."""
     numbers ^= numbers >> np.uint64(30)
     numbers *= np.uint64(0xBF58476D1CE4E5B9)
     numbers ^= numbers >> np.uint64(27)
@@ -58,9 +60,9 @@ _INVERSES = _powers(pow(_BASE, -1, 1 << 64), _BLOCK_BYTES)
 
 @dataclass(frozen=True)
 class ByteKinds:
-    """Which bytes make words. Bytes above 127 (all of a letter that is not ASCII) do.
+    """The kinds of bytes that form words. Bytes above 127 (all bytes of non-ASCII letters) do.
 
-    `symbols`: every other visible character is a word by itself; else it stands between words.
+    `symbols`: every other visible character is a word by itself; otherwise it separates words.
     `lower`: ASCII capitals count as small letters.
     """
 
@@ -68,7 +70,7 @@ class ByteKinds:
     lower: bool
 
     def table(self) -> tuple[NDArray[np.uint8], Numbers]:
-        """(256,) the kind of each byte, and the number that stands for it."""
+        """(256,) the kind of each byte, and its random number."""
         kinds = np.full(256, SYMBOL if self.symbols else GAP, np.uint8)
         letters = _LETTERS.copy()
         for byte in range(256):
@@ -83,7 +85,7 @@ class ByteKinds:
 
 @dataclass(frozen=True)
 class HashedWords:
-    """The words of several texts, one after the other."""
+    """The hashed words of several texts, one after the other."""
 
     numbers: Numbers
     bounds: NDArray[np.int64]
@@ -91,7 +93,7 @@ class HashedWords:
 
 
 def hash_words(texts: Sequence[bytes], kinds: ByteKinds) -> HashedWords:
-    """The words of each text in order."""
+    """Hash the words of each text in order."""
     table, letters = kinds.table()
     joined = np.frombuffer(b"\n".join(texts), np.uint8)  # a gap: no word spans two texts
     begins = np.fromiter(
@@ -109,7 +111,8 @@ def hash_words(texts: Sequence[bytes], kinds: ByteKinds) -> HashedWords:
 
 
 def _blocks(joined: NDArray[np.uint8], table: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Cut before a byte that belongs to no word; in the middle of a word above `_LONG_WORD`."""
+    """Ranges of blocks, which begin at a byte outside words, or, for words longer than
+    `_LONG_WORD`, within one."""
     first = 0
     while first < len(joined):
         last = min(first + _BLOCK_BYTES, len(joined))
@@ -143,7 +146,7 @@ def _block(
 
 def runs_of(words: HashedWords, length: int, *, keep_short: bool) -> HashedWords:
     """Every run of `length` consecutive words of each text as one number. With `keep_short` a text
-    with fewer words, but some, is one run of all of them.
+    with fewer words, but at least one, is a single run of all of them.
     """
     count, texts = len(words.numbers), len(words.bounds) - 1
     sizes = np.diff(words.bounds)

@@ -1,7 +1,7 @@
-"""Whether a document's licence, an SPDX expression, is among those that are allowed.
+"""Checks whether a document's licence, an SPDX expression, is among the allowed ones.
 
-SPDX 2.3, annex D: `OR` leaves a choice, `AND` binds to both and closer, `WITH` adds an exception,
-which takes nothing away, and identifiers do not depend on case.
+SPDX 2.3, annex D: `OR` leaves a choice, `AND` requires both and binds more tightly, `WITH` adds an
+exception, which removes no permission, and identifiers do not depend on case.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _RANK = {"OR": 1, "AND": 2}
 
 
 def allowed_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    """In lower case and order. Raises UsageError for what cannot be an SPDX identifier, or is
-    another spelling of a common one.
+    """The identifiers in lower case and sorted. Raises UsageError for an invalid SPDX identifier,
+    or another spelling of a common one.
     """
     spellings = {_letters(one): one for one in _COMMON}
     for one in ids:
@@ -45,8 +45,8 @@ def _letters(text: str) -> str:
 
 
 def is_allowed(expression: str, ids: Collection[str]) -> bool:
-    """Whether a choice that the expression leaves is covered by `ids`, in lower case. What is not
-    an expression is not allowed.
+    """Whether one of the choices in the expression is covered by `ids`, in lower case. Invalid
+    expressions are not allowed.
     """
     return len(expression) <= _LONGEST and _is_allowed(expression, frozenset(ids))
 

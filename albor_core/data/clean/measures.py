@@ -1,8 +1,8 @@
-"""Figures of each document that rules are made of, for a whole column at once.
+"""Computes the figures of documents that quality rules use, for a whole column at once.
 
-Character counts come from one histogram of bytes a document; what is not ASCII is decoded and
-corrected for. The figures are those that plain Python gives (`tests/core/data/clean`), rounded to
-six decimals, so that no machine's last bit decides about a document.
+Character counts come from one histogram of bytes per document; non-ASCII text is decoded and
+corrected for. The figures equal those of plain Python (`tests/core/data/clean`), rounded to six
+decimals, so that the last bits of a machine's arithmetic decide nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PIECE = 1 << 20  # characters of a longer text that are decoded or split togeth
 
 @dataclass(frozen=True)
 class Measures:
-    """Of N documents, each field (N,)."""
+    """The figures of N documents, each field (N,)."""
 
     characters: Counts
     """Unicode code points."""
@@ -137,7 +137,7 @@ def _count_log_count(counts: Counts) -> Floats:
 
 
 def _look_at_lines(text: str) -> tuple[int, int, int]:
-    """Characters of the longest line, blank lines, lines that repeat an earlier one."""
+    """Characters of the longest line, blank lines, and lines that repeat an earlier one."""
     if len(text) <= _PIECE:  # almost every text: a third faster than by pieces
         lines = text.split("\n")
         longest = max(map(len, lines))
@@ -158,7 +158,8 @@ def _look_at_lines(text: str) -> tuple[int, int, int]:
 
 
 def _lines_by_pieces(text: str) -> Iterator[list[str]]:
-    """The lines of a long text: a list of all of a file of newlines would take gigabytes."""
+    """The lines of a long text: the list of all lines of a file of newlines would take
+    gigabytes."""
     start = 0
     while start < len(text):
         end = text.rfind("\n", start, start + _PIECE) + 1
@@ -169,8 +170,8 @@ def _lines_by_pieces(text: str) -> Iterator[list[str]]:
 
 
 def _look_beyond_ascii(text: str) -> tuple[int, float]:
-    """Of the characters that are not ASCII: letters and digits, and the sum of n log2 n over how
-    often each occurs.
+    """Among non-ASCII characters: the number of letters and digits, and the sum of n log2 n over
+    the counts of each.
     """
     pieces = []
     for start in range(0, len(text), _PIECE):

@@ -1,4 +1,4 @@
-"""Signatures of texts whose agreement tells how similar the texts are, and their bands.
+"""MinHash signatures, whose agreement estimates the similarity of texts, and their bands.
 
 Tokens   a run of letters, digits, underscores and bytes above 127, or any other visible character
          by itself; case counts, white space does not.
@@ -48,7 +48,7 @@ _BLOCK_SHINGLES = 1 << 15
 
 @dataclass(frozen=True)
 class Bands:
-    """How a signature is divided."""
+    """The division of a signature into bands."""
 
     count: int
     rows: int
@@ -63,7 +63,7 @@ class Bands:
 
 
 def bands_for(threshold: float) -> Bands:
-    """The bands for pairs that are at least so similar."""
+    """The bands that find pairs of at least this similarity."""
     for rows in range(MOST_PERMUTATIONS, 0, -1):
         bands = Bands(MOST_PERMUTATIONS // rows, rows)
         if bands.recall(threshold) >= LEAST_RECALL:
@@ -72,7 +72,7 @@ def bands_for(threshold: float) -> Bands:
 
 
 def shingles_of(texts: Sequence[bytes]) -> HashedWords:
-    """All shingles of each text in order, repeated ones repeated."""
+    """All shingles of each text in order, with repetitions."""
     return runs_of(hash_words(texts, TOKENS), SHINGLE_TOKENS, keep_short=True)
 
 
@@ -89,7 +89,7 @@ def shingle_sets(texts: Sequence[bytes]) -> list[Numbers]:
 
 
 def jaccards(ours: Numbers, others: Sequence[Numbers]) -> NDArray[np.float64]:
-    """Of one ascending set with each of others; 0 where both are empty."""
+    """Jaccard similarity of one ascending set with each of others; 0 if both are empty."""
     sizes = np.array([len(one) for one in others], np.int64)
     if not len(ours) or not sizes.any():
         return np.zeros(len(others))
@@ -104,7 +104,7 @@ def jaccards(ours: Numbers, others: Sequence[Numbers]) -> NDArray[np.float64]:
 
 def band_keys(texts: Sequence[bytes], bands: Bands) -> tuple[Numbers, NDArray[np.bool_]]:
     """(bands, texts) the key of each band of each text, and which texts have a shingle at all: the
-    keys of others mean nothing.
+    keys of the others are meaningless.
     """
     keys = np.zeros((bands.count, len(texts)), np.uint64)
     have = np.zeros(len(texts), bool)
@@ -119,7 +119,7 @@ def band_keys(texts: Sequence[bytes], bands: Bands) -> tuple[Numbers, NDArray[np
 
 
 def _signatures(shingles: Numbers, starts: NDArray[np.int64], bands: Bands) -> NDArray[np.uint32]:
-    """(permutations, texts); each text has a shingle."""
+    """The signatures, (permutations, texts); each text has a shingle."""
     seeds = np.array(random_numbers(3, 2 * bands.permutations), np.uint64)
     factors, offsets = np.split((seeds >> np.uint64(32)).astype(np.uint32), 2)
     factors |= np.uint32(1)
@@ -151,7 +151,7 @@ def _keys(signatures: NDArray[np.uint32], bands: Bands) -> Numbers:
 
 
 def _parts(texts: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Of about `_TEXT_BYTES`: what is made of them stays small."""
+    """Ranges of texts of about `_TEXT_BYTES` each, so that intermediate arrays stay small."""
     first = size = 0
     for number, text in enumerate(texts, 1):
         size += len(text)

@@ -1,8 +1,8 @@
-"""Which documents are similar to one that is kept: candidates by their bands, compared exactly.
+"""Finds documents that are similar to a kept one: candidates by their bands, compared exactly.
 
-In corpus order each document that is not yet out is compared with the kept documents of its
-buckets, those that share most bands first; it goes where one is similar enough, else it is kept
-itself. So whatever goes has a kept document that is as similar as was asked: there are no chains.
+In corpus order each remaining document is compared with the kept documents of its buckets, those
+that share most bands first; it is removed if one is similar enough, else it is kept itself. So
+every removed document has a kept one of at least the requested similarity: there are no chains.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def slots_of(
     *,
     shares: int,
 ) -> tuple[Slots, int]:
-    """Of one band: for each document where the room of its bucket begins, -1 where it is alone in
-    it; and the room of all buckets. `read`: a unit's keys, and which of them count.
+    """For one band: the offset of each document's bucket, -1 if it is alone in it, and the total
+    size of all buckets. `read`: a unit's keys, and which of them count.
     """
     slots = np.full(sum(units), -1, np.int32)
     room = 0
@@ -66,7 +66,7 @@ def slots_of(
 
 @dataclass
 class Verdicts:
-    """`kept_as`: for each document the kept one that it is similar to, -1 where it is kept."""
+    """`kept_as`: for each document the kept one that it is similar to, -1 if it is kept itself."""
 
     kept_as: Documents
     compared: int = 0
@@ -77,7 +77,8 @@ class Verdicts:
 
 @dataclass
 class Decider:
-    """Decides in corpus order. `sets`: the shingles of a candidate, ascending, by its number."""
+    """Decides on documents in corpus order. `sets`: the shingles of a candidate, ascending, by its
+    number."""
 
     threshold: float
     sets: Callable[[int], Numbers]
@@ -159,8 +160,8 @@ class Decider:
 
 
 def cached(sets: Callable[[int], Numbers]) -> Callable[[int], Numbers]:
-    """`sets`, where small ones that were asked for lately stay in memory: the same document is
-    compared with all that are similar to it.
+    """`sets` with a cache of small ones that were used recently: the same document is compared with
+    all that are similar to it.
     """
 
     @lru_cache(maxsize=_CACHED)

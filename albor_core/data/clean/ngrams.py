@@ -1,4 +1,4 @@
-"""Runs of n consecutive words that texts have in common.
+"""Finds runs of n consecutive words that texts have in common.
 
 Words are letters, digits and underscores of any script, in lower case; whatever stands between them
 does not count. A text with fewer than n words has no run. Runs are compared as 64-bit numbers, made
@@ -28,24 +28,24 @@ _LEAST_SIEVE, _MOST_SIEVE = 10, 26  # powers of two
 
 
 def words_in(text: str) -> Iterator[re.Match[str]]:
-    """The words of a text that is in lower case already."""
+    """The words of a text that is already in lower case."""
     return _WORD.finditer(text)
 
 
 def runs_in(texts: Sequence[str], n: int) -> HashedWords:
-    """Every run of each text in order, repeated ones repeated."""
+    """Every run of each text in order, with repetitions."""
     return runs_of(hash_words([_plain(text) for text in texts], _KINDS), n, keep_short=False)
 
 
 def _plain(text: str) -> bytes:
-    """The same words in bytes, where those above 127 belong to words alone."""
+    """The text in bytes with the same words, where bytes above 127 belong only to words."""
     if text.isascii():
         return text.encode()
     return " ".join(match[0] for match in words_in(text.lower())).encode()
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """Whatever is text in a JSON value, in order."""
+    """All strings in a JSON value, in order."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -57,7 +57,7 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def in_parts(items: Iterable[_T], text: Callable[[_T], str]) -> Iterator[list[_T]]:
-    """The items in order, several together as long as their texts are short."""
+    """The items in order, in groups whose texts are short together."""
     part: list[_T] = []
     size = 0
     for item in items:
@@ -72,7 +72,7 @@ def in_parts(items: Iterable[_T], text: Callable[[_T], str]) -> Iterator[list[_T
 
 @dataclass(frozen=True)
 class ItemRuns:
-    """The runs of many items, looked for in other texts."""
+    """The runs of many items, to be searched in other texts."""
 
     n: int
     names: tuple[str, ...]
@@ -94,7 +94,8 @@ class ItemRuns:
         most: int = MOST_RUNS,
         refusal: Callable[[int], AlborError],
     ) -> ItemRuns:
-        """`items`: name and text. Raises `refusal(most)` where they have more runs than that."""
+        """The runs of `items`: name and text. Raises `refusal(most)` if they have more runs than
+        that."""
         names: list[str] = []
         sets: list[Numbers] = []
         total = 0
@@ -117,8 +118,8 @@ class ItemRuns:
         return cls(n, tuple(names), sizes, runs, np.append(starts, len(every)), owners, sieve)
 
     def found_in(self, found: HashedWords) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Of each text of `runs_in`: which runs of ours it holds, by their place in `runs`, and
-        at which of its own runs, in order and as often as they are there.
+        """For each text of `runs_in`: which of the items' runs it holds, by their index in `runs`,
+        and at which of its own runs, in order and with repetitions.
         """
         place = np.flatnonzero(self._sieve[found.numbers >> _shift(self._sieve)])
         near = np.minimum(np.searchsorted(self.runs, found.numbers[place]), len(self.runs) - 1)
@@ -132,19 +133,19 @@ class ItemRuns:
         ]
 
     def owners(self, run: int) -> list[int]:
-        """The items that have the run at that place in `runs`, in their order."""
+        """The items that have the run with this index in `runs`, in their order."""
         owners: list[int] = self._owners[self._starts[run] : self._starts[run + 1]].tolist()
         return owners
 
     def owned(self, seen: NDArray[np.bool_]) -> list[int]:
-        """Of each item, how many of its runs are marked in `seen` (len(runs),)."""
+        """For each item, how many of its runs are marked in `seen` (len(runs),)."""
         counted = np.repeat(seen, np.diff(self._starts))
         found: list[int] = np.bincount(self._owners[counted], minlength=len(self.names)).tolist()
         return found
 
 
 def in_order(runs: NDArray[np.int64]) -> list[int]:
-    """Each once, in the order in which they come."""
+    """The distinct runs, in order of first occurrence."""
     _, first = np.unique(runs, return_index=True)
     ordered: list[int] = runs[np.sort(first)].tolist()
     return ordered

@@ -56,7 +56,7 @@ THRESHOLDS = (
 
 @dataclass(frozen=True)
 class Profile:
-    """Thresholds under a name; those that it does not set are off."""
+    """Named thresholds; those that it does not set are off."""
 
     name: str
     summary: str
@@ -112,7 +112,8 @@ PROFILES = {
 
 
 def thresholds_of(profile: str, changes: Iterable[str] = ()) -> dict[str, float | None]:
-    """Those of a profile after `changes`, each KEY=NUMBER or KEY=none. Raises UsageError."""
+    """The thresholds of a profile after `changes`, each KEY=NUMBER or KEY=none. Raises
+    UsageError."""
     chosen = PROFILES[profile].thresholds()
     for change in changes:
         key, equals, value = change.partition("=")

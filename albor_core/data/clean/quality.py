@@ -1,4 +1,4 @@
-"""The step `quality`: which documents look like code or text that is worth training on."""
+"""The step `quality`: keeps documents that look like code or text worth training on."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _FAILS: Mapping[str, Callable[[Measures, float], NDArray[np.bool_]]] = {
 class Quality:
     """Drops each document for the first rule that it fails, in the order of THRESHOLDS.
 
-    Documents of a wrong size are not measured, so that a file of gigabytes costs a look at its
-    length. The record's extra sums hold a histogram of the composite scores of the others.
+    Documents of a wrong size are not measured, so that a file of gigabytes costs only the check of
+    its length. The record's extra sums hold a histogram of the composite scores of the others.
     """
 
     thresholds: Thresholds
@@ -96,7 +96,8 @@ def _generated(texts: pa.ChunkedArray, lines: int) -> NDArray[np.bool_]:
 
 
 def score_histogram(extra: Mapping[str, int]) -> list[int]:
-    """Documents in each of BINS equal bins of the composite score from 0 to 1, of a record."""
+    """The histogram of a record: documents in each of BINS equal bins of the composite score from 0
+    to 1."""
     return [extra.get(f"{_SCORE}{number / BINS:.2f}", 0) for number in range(BINS)]
 
 

@@ -1,4 +1,4 @@
-"""How many tokens a document has, by a tokenizer that is loaded where it is used."""
+"""Counts the tokens of documents, with a tokenizer that is loaded where it is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE = 1 << 20  # characters of a longer document that are encoded at once
 
 @dataclass(frozen=True)
 class TokenCounter:
-    """A tokenizer's file and what loads it; picklable."""
+    """A tokenizer's file and its loader; picklable."""
 
     file: Path
     """tokenizer.json."""
@@ -24,8 +24,9 @@ class TokenCounter:
     sha256: str
 
     def count(self, texts: Sequence[str], most: int | None = None) -> Iterator[int]:
-        """Of each text, special tokens not added. One of more than 2^20 characters is encoded in
-        pieces, which may cost it a token a piece, and only until it is over `most`.
+        """The number of tokens of each text, without added special tokens. A text of more than 2^20
+        characters is encoded in pieces, each of which may add a token, and only until the count
+        exceeds `most`.
         """
         tokenizer = _loaded(self.load, self.file)
         batch: list[str] = []
@@ -43,7 +44,7 @@ class TokenCounter:
 
 
 def token_counter(file: Path, load: Callable[[Path], Any]) -> TokenCounter:
-    """Of that tokenizer.json, which is there."""
+    """The counter for an existing tokenizer.json."""
     return TokenCounter(file, load, hashlib.sha256(file.read_bytes()).hexdigest())
 
 

@@ -1,4 +1,4 @@
-"""Where the documents of packed rows begin, by the token that they were joined with."""
+"""Finds the documents of packed rows by the token that separates them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from albor_core.data.pack.manifest import Manifest
 
 @dataclass(frozen=True)
 class Boundaries:
-    """What tells documents apart: the token that ends each, or the one that begins it. A row may
+    """The separator of documents: the token that ends each, or the one that begins it. A row may
     begin and end within a document.
     """
 
@@ -21,7 +21,7 @@ class Boundaries:
     begin: int | None
 
     def firsts(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """(B, T) whether a document begins there; a row's own beginning is none."""
+        """(B, T) whether a document begins there; the beginning of a row does not count."""
         found = np.zeros(ids.shape, bool)
         if self.end is not None:
             found[:, 1:] = ids[:, :-1] == self.end
@@ -30,17 +30,18 @@ class Boundaries:
         return found
 
     def numbers(self, ids: NDArray[Any]) -> NDArray[np.int32]:
-        """(B, T) from 0 in each row, one more at each first token of a document."""
+        """(B, T) the number of the document in its row, from 0, one more at each first token of a
+        document."""
         numbers: NDArray[np.int32] = self.firsts(ids).cumsum(axis=1, dtype=np.int32)
         return numbers
 
     def inner(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        """(B,) documents that begin inside of each row."""
+        """(B,) documents that begin inside each row."""
         found: NDArray[np.int64] = self.firsts(ids).sum(axis=1, dtype=np.int64)
         return found
 
 
 def boundaries_of(manifest: Manifest) -> Boundaries | None:
-    """None where nothing tells documents apart."""
+    """The separator of a manifest; None if documents cannot be told apart."""
     end, begin = manifest.eos_token_id, manifest.bos_token_id
     return None if end is None and begin is None else Boundaries(end, begin)

@@ -4,11 +4,11 @@ the middle comes last (Bavarian et al. 2022, arXiv:2207.14255).
     psm    PREFIX before SUFFIX after MIDDLE middle end
     spm    PREFIX SUFFIX after MIDDLE before middle end
 
-A row is looked at by itself: what of a document lies in it is cut where the row's number, epoch
-included, and the seed say. So the same document is another task in each epoch, and a run that is
-resumed asks the same ones. Each cut document brings three sentinels, and the row keeps its length:
-what they push out at its end is left out, before anything is cut, so that nothing of a middle is
-lost. A document that holds a sentinel already stays as it is, and so does what is too short.
+Each row is processed by itself: the part of a document in it is cut at places that depend on the
+row's number, epoch included, and the seed. So the same document is another task in each epoch, and
+a resumed run has the same ones. Each cut document adds three sentinels, and the row keeps its
+length: the tokens that they push out at its end are dropped before the cut, so that no middle is
+lost. A document that already holds a sentinel stays as it is, and so does one that is too short.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SentinelIds(NamedTuple):
 
 
 class Laid(NamedTuple):
-    """The D documents of B rows, in order, as they are laid out."""
+    """The layout of the D documents of B rows, in order."""
 
     row: NDArray[np.int64]
     """(D,)"""
@@ -56,7 +56,8 @@ class Laid(NamedTuple):
 
 @dataclass(frozen=True)
 class RowCutter:
-    """Cuts documents in rows of token ids. `end`: the token that ends each document."""
+    """Cuts documents in rows of token ids for filling in the middle. `end`: the token that ends
+    each document."""
 
     rate: float
     format: Literal["psm", "spm"]
@@ -65,7 +66,8 @@ class RowCutter:
     seed: int
 
     def lay(self, ids: NDArray[np.int64], numbers: NDArray[np.int64]) -> Laid:
-        """Of rows (B, T) with the numbers (B,): which documents are cut, and where each comes."""
+        """Lay out rows (B, T) with the numbers (B,): which documents are cut, and the position of
+        each."""
         length = ids.shape[1]
         is_end = ids == self.end
         first = np.empty(ids.shape, bool)
@@ -101,13 +103,13 @@ class RowCutter:
     def _draws(
         self, begin: NDArray[np.int64], numbers: NDArray[np.int64], length: int
     ) -> NDArray[np.uint64]:
-        """(D,) of each document: by the seed, its row and where it begins in it."""
+        """(D,) a random number for each document, from the seed, its row and its position in it."""
         seed = mixed(np.array([self.seed & (2**64 - 1), _STREAM], np.uint64))
         rows = mixed(mixed(numbers.astype(np.uint64) + seed[0]) + seed[1])
         return mixed(rows[begin // length] + (begin % length).astype(np.uint64))
 
     def _is_marked(self, ids: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(D,) whether it holds a sentinel."""
+        """(D,) whether a document holds a sentinel."""
         found = (ids == self.marks[0]) | (ids == self.marks[1]) | (ids == self.marks[2])
         marked = np.flatnonzero(found)
         held = np.zeros(len(begin), bool)
@@ -140,20 +142,20 @@ class RowCutter:
         return found.reshape(ids.shape)
 
     def inner(self, laid: Laid, rows: int, length: int) -> NDArray[np.int64]:
-        """(rows,) documents that begin inside of each row, as it is trained on."""
+        """(rows,) documents that begin inside each row, as it is trained on."""
         there = laid.place < length
         return np.bincount(laid.row[there], minlength=rows) - 1
 
 
 def _before(is_cut: NDArray[np.bool_], row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(D,) documents of the same row before it that are cut."""
+    """(D,) the number of cut documents before it in the same row."""
     before: NDArray[np.int64] = np.cumsum(is_cut) - is_cut
     first = np.searchsorted(row, np.arange(row[-1] + 1))
     return before - before[first][row]
 
 
 def _cuts(draws: NDArray[np.uint64], kept: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two places of each document, in order, all equally likely."""
+    """Two uniformly distributed cut positions of each document, in order."""
     choices = (kept + 1).astype(np.uint64)
     both = [(mixed(draws + np.uint64(i)) % choices).astype(np.int64) for i in (1, 2)]
     return np.minimum(*both), np.maximum(*both)

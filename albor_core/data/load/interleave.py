@@ -1,10 +1,10 @@
-"""Which source each number of a mixture is drawn from: so evenly that after any n numbers a source
-of weight w has given w n of them, off by less than one.
+"""Assigns each number of a mixture to a source, so evenly that after any n numbers a source of
+weight w has got w n of them, with an error below one.
 
-The weights are made into whole numbers without a common divisor; after their sum the pattern is
-over and begins again, so any number is looked up in a table of one period. The pattern itself is a
-schedule by earliest deadline, which keeps all sources within 1 - 1 / (2k - 2) at once (Tijdeman
-1980, "The chairman assignment problem"); to round each by itself would not.
+The weights are converted to whole numbers without a common divisor; after their sum the pattern
+repeats, so any number is looked up in a table of one period. The pattern is a schedule by earliest
+deadline, which keeps all sources within 1 - 1 / (2k - 2) at once (Tijdeman 1980, "The chairman
+assignment problem"); rounding each by itself would not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_PERIOD = 1 << 16
 
 @dataclass(frozen=True)
 class Interleaving:
-    """The sources of the numbers 0, 1, 2, ... by their whole weights."""
+    """The sources of the numbers 0, 1, 2, ..., for whole weights."""
 
     shares: tuple[int, ...]
     """Numbers of each source in a period."""
@@ -38,13 +38,13 @@ class Interleaving:
         return len(self.source)
 
     def draws(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Of each number, its source and how many that source gave before it."""
+        """For each number, its source and the count of earlier numbers of that source."""
         periods, within = np.divmod(numbers, self.period)
         source = self.source[within]
         return source, periods * np.array(self.shares, np.int64)[source] + self.earlier[within]
 
     def drawn(self, number: int) -> tuple[int, ...]:
-        """How many of the numbers below `number` each source gave."""
+        """For each source, how many of the numbers below `number` it got."""
         periods, within = divmod(number, self.period)
         begun = np.bincount(self.source[:within], minlength=len(self.shares))
         return tuple(
@@ -54,7 +54,7 @@ class Interleaving:
 
 @lru_cache(maxsize=64)
 def interleaving(weights: tuple[float, ...]) -> Interleaving:
-    """By the weights of the sources, of which at least one is above zero."""
+    """Make the interleaving of the sources' weights, of which at least one is above zero."""
     shares = whole_shares(weights)
     source = np.array(_schedule(shares), np.int32)
     earlier = np.empty(len(source), np.int64)
@@ -65,8 +65,8 @@ def interleaving(weights: tuple[float, ...]) -> Interleaving:
 
 
 def whole_shares(weights: Sequence[float]) -> tuple[int, ...]:
-    """The weights as the smallest whole numbers in the same ratio. Where those are more than
-    LONGEST_PERIOD together, the nearest that are not: off by at most one in LONGEST_PERIOD.
+    """The weights as the smallest whole numbers in the same ratio. If their sum exceeds
+    LONGEST_PERIOD, the nearest ones whose sum does not: off by at most one in LONGEST_PERIOD.
     """
     exact = [Fraction(repr(float(weight))) for weight in weights]  # as written: 0.1 is 1/10
     total = sum(exact)

@@ -1,10 +1,10 @@
-"""Several sources in one run, each with its weight: which source and which of its rows a number of
-the clock is.
+"""The order of rows of several weighted sources: maps a number of the clock to a source and one of
+its rows.
 
-From which source a number is drawn, interleave.py says; the k-th draw of a source of N rows is
-position k mod N of its epoch k / N. A mixture may change at any number: by its stages, or because
-a run is resumed with other weights or sources. Each source then goes on where it was, since what
-it has given so far is arithmetic, and a checkpoint remembers it from the last change on.
+interleave.py chooses the source of a number; the k-th draw of a source of N rows is position k mod
+N of its epoch k / N. A mixture may change at any number: by its stages, or because a run is resumed
+with other weights or sources. Each source then continues at its own position, since the number of
+its earlier draws is computed, and a checkpoint stores it from the last change on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SORTED_BELOW = 1 << 16
 
 @dataclass(frozen=True)
 class DrawnSource:
-    """A source as the mixture sees it."""
+    """The facts of a source that a mixture needs."""
 
     name: str
     data_hash: str
@@ -41,7 +41,7 @@ Stages = tuple[tuple[int, Mapping[str, float]], ...]
 
 
 class _Stretch(NamedTuple):
-    """Numbers from `first` on, drawn by one set of weights."""
+    """Numbers from `first` on that use one set of weights."""
 
     first: int
     pattern: Interleaving
@@ -59,7 +59,7 @@ class MixtureOrder:
     """Rows are numbered through all sources, and on in each epoch of their source: row r of the
     source that begins at b is e * N + b + r in epoch e, N all rows of all sources.
 
-    Batches reach over the ends of epochs: those of the sources lie anywhere.
+    Batches cross the ends of epochs, since sources end theirs anywhere.
     """
 
     def __init__(self, seed: int, sources: Sequence[DrawnSource], stages: Stages) -> None:
@@ -77,7 +77,8 @@ class MixtureOrder:
         self._stretches = _stretches(stages, 0, {})
 
     def steps_per_epoch(self, batch_size: int, grad_accum: int, *, world: int = 1) -> int:
-        """As many steps as all rows would fill. Raises ConfigError when not even one."""
+        """The number of steps that all rows would fill. Raises ConfigError if they do not fill
+        one."""
         return steps_per_epoch(self.num_sequences, batch_size, grad_accum, world)
 
     def part(
@@ -119,11 +120,11 @@ class MixtureOrder:
         return found
 
     def drawn_at(self, number: int) -> dict[str, int]:
-        """What each source, by its data_hash, has given before `number`."""
+        """For each source, by its data_hash, the number of draws before `number`."""
         return _drawn_at(self._stretches, number)
 
     def seen(self, cursor: int) -> dict[str, int]:
-        """Sequences that each source, by its name, has given before `cursor`."""
+        """For each source, by its name, the number of sequences before `cursor`."""
         drawn = self.drawn_at(cursor)
         return {one.name: drawn.get(one.data_hash, 0) for one in self.sources}
 
@@ -133,8 +134,9 @@ class MixtureOrder:
         return {"seed": self.seed, "cursor": cursor, "kind": "mixture", "mixture": mixture}
 
     def resume(self, saved: Mapping[str, Any], cursor: int) -> None:
-        """Go on at `cursor`; with another mixture than was saved, from there on. Once: a rollback
-        goes back to older weights, but never to data that were read before.
+        """Continue at `cursor`; a mixture that differs from the saved one applies from there on.
+        Called once: a rollback returns to older weights, but never to data that were read
+        before.
         """
         if self._is_resumed:
             return
@@ -171,7 +173,7 @@ def _placed(
 
 
 def _stretches(stages: Stages, begin: int, given: Mapping[str, int]) -> list[_Stretch]:
-    """From number `begin` on, by which each source had given what `given` says."""
+    """Stretches from number `begin` on, before which each source had made the draws of `given`."""
     current = max(0, bisect_right([first for first, _ in stages], begin) - 1)
     found: list[_Stretch] = []
     for first, weights in stages[current:]:

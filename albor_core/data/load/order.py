@@ -1,8 +1,8 @@
-"""Which rows each micro-batch holds, for ever: a function of the seed and a number of the clock.
+"""Decides which rows each micro-batch holds: a pure function of the seed and a number of the clock.
 
 Sequence number n of a run (config/clock.py) is a row of a source; `Order` says which. There is no
-iterator: a resumed run needs its number and nothing else, whatever its ranks and batches are now,
-so resuming twice, or at the edge of an epoch, cannot lose or repeat a sequence.
+iterator: a resumed run needs only its number, whatever its ranks and batches are now, so resuming
+twice, or at the edge of an epoch, can neither lose nor repeat a sequence.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ SORTED_UP_TO = 1 << 22
 
 
 class Order(Protocol):
-    """What the loop asks of one."""
+    """The interface of an order, as the loop uses it."""
 
     @property
     def seed(self) -> int: ...
     @property
     def num_sequences(self) -> int:
-        """Of an epoch."""
+        """Sequences per epoch."""
 
     @property
     def changed_at(self) -> int | None:
         """The number from which a resumed run draws from another mixture than before."""
 
     def steps_per_epoch(self, batch_size: int, grad_accum: int, *, world: int = 1) -> int:
-        """Raises ConfigError when not even one fits."""
+        """Steps per epoch. Raises ConfigError if the data does not fill one."""
 
     def part(
         self, start: int, micro: int, batch_size: int, *, rank: int = 0, world: int = 1
@@ -42,18 +42,18 @@ class Order(Protocol):
         """(B,) rows of a micro-batch of the global batch that begins with number `start`."""
 
     def resume(self, saved: Mapping[str, Any], cursor: int) -> None:
-        """Go on at `cursor` as a checkpoint's `to_json` says that its run did."""
+        """Continue at `cursor`, with the state of a checkpoint's `to_json`."""
 
     def to_json(self, cursor: int) -> dict[str, Any]:
-        """What a checkpoint keeps of it; `cursor`: the next number."""
+        """The state for a checkpoint; `cursor`: the next number."""
 
     def seen(self, cursor: int) -> dict[str, int]:
-        """Sequences that each named source has given before `cursor`; none of one without names."""
+        """Sequences of each named source before `cursor`; empty without named sources."""
 
 
 class RowBlocks:
-    """Rows made a block at a time and kept for a while: of a step, every rank asks for the rows of
-    all ranks, a micro-batch at a time.
+    """A cache of rows made block by block: in each step every rank asks for the rows of all ranks,
+    one micro-batch at a time.
     """
 
     SIZE = 4096
@@ -84,18 +84,18 @@ class RowBlocks:
 class SequenceOrder:
     """One permutation of all sequences per (seed, epoch).
 
-    Epochs are whole: of the N sequences of an epoch's permutation the last, incomplete global
-    batch (batch_size x grad_accum x world) is left out, and others the next time.
+    Epochs are whole: of the N sequences of an epoch's permutation the last, incomplete global batch
+    (batch_size x grad_accum x world) is left out, and others the next time.
 
-    Up to SORTED_UP_TO sequences the permutation is that of every version; of more it is one that
-    takes no memory. A run that began before there was that one keeps to its own.
+    Up to SORTED_UP_TO sequences the permutation is the same as in every earlier version; for more
+    it is one that takes no memory. Runs from before that permutation existed keep their own.
     """
 
     def __init__(
         self, seed: int, num_sequences: int, *, shuffle: bool = True, tells_epochs: bool = False
     ) -> None:
-        """`tells_epochs`: rows of epoch e are numbered from e * N on, for sources that are others
-        in each.
+        """`tells_epochs`: rows of epoch e are numbered from e * N on, for sources whose rows differ
+        in each epoch.
         """
         if num_sequences < 1:
             raise ConfigError(f"num_sequences {num_sequences}: nothing to order")
@@ -109,7 +109,8 @@ class SequenceOrder:
         self._blocks = RowBlocks()
 
     def permutation(self, epoch: int) -> NDArray[np.int64]:
-        """(N,) every sequence once, in the order of this epoch. Costs O(N log N), kept for one."""
+        """(N,) every sequence once, in the order of this epoch. Costs O(N log N); the last one is
+        cached."""
         if self._cached is None or self._cached[0] != epoch:
             self._cached = (epoch, self._make(epoch))
         return self._cached[1]
@@ -123,7 +124,7 @@ class SequenceOrder:
         return scattered(every, self.num_sequences, self.seed, epoch)
 
     def steps_per_epoch(self, batch_size: int, grad_accum: int, *, world: int = 1) -> int:
-        """floor(N / global batch). Raises ConfigError when not even one fits."""
+        """floor(N / global batch). Raises ConfigError if the data does not fill one step."""
         return steps_per_epoch(self.num_sequences, batch_size, grad_accum, world)
 
     def indices(
@@ -147,7 +148,7 @@ class SequenceOrder:
     def part(
         self, start: int, micro: int, batch_size: int, *, rank: int = 0, world: int = 1
     ) -> NDArray[np.int64]:
-        """The same of the global batch that begins with sequence `start` (config/clock.py)."""
+        """The same for the global batch that begins with sequence `start` (config/clock.py)."""
         epoch, within = divmod(start, self.num_sequences)
         first = within + (micro * world + rank) * batch_size
         if self.is_sorted or not self.shuffle:
@@ -176,7 +177,7 @@ class SequenceOrder:
 
 
 def steps_per_epoch(num_sequences: int, batch_size: int, grad_accum: int, world: int = 1) -> int:
-    """floor(N / global batch). Raises ConfigError when not even one fits."""
+    """floor(N / global batch). Raises ConfigError if the data does not fill one step."""
     steps = num_sequences // (batch_size * grad_accum * world)
     if steps == 0:
         raise ConfigError(
@@ -192,9 +193,9 @@ def val_rows(
 ) -> Iterator[NDArray[np.int64]]:
     """The rows (B,) of at most `max_batches` batches in stored order; the last may be smaller.
 
-    The same sequences every time, so validation losses can be compared. A subset is spread evenly
-    over the whole split: its first rows alone are a few neighbouring files and far from typical
-    (0.2 nats off on the standard library).
+    Always the same sequences, so that validation losses can be compared. A subset is spread evenly
+    over the whole split: its first rows alone are a few neighbouring files and not typical (0.2
+    nats off on the standard library).
     """
     wanted = num_rows if max_batches is None else min(num_rows, max_batches * batch_size)
     chosen = np.arange(wanted) * num_rows // max(wanted, 1)

@@ -1,8 +1,8 @@
-"""The token ids of a split, every sequence of them by its number.
+"""The token ids of a split, with every sequence by its number.
 
-B batch, T seq_len, N sequences. Shards of some size are read once and kept as a flat file that all
-ranks and runs share (token_cache.py); small ones, and those for which no disk has the room, in the
-memory of the process.
+B batch, T seq_len, N sequences. Large splits are read once and stored as a flat file that all ranks
+and runs share (token_cache.py); small ones, and those for which no disk has the space, are held in
+the memory of the process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PackedShards:
 
     Rows longer than `seq_len` are cut into as many sequences as fit, the rest of the row dropped.
     Ids take 2 bytes when the vocabulary is known to fit, else 4. From `shared_from` bytes on they
-    are mapped from the cache. Where that has no room they are in memory, and above `memory_limit`
+    are mapped from the cache. If the cache has no space they are in memory, or above `memory_limit`
     bytes in an unlinked temporary file in `spill_dir` (default: the system's), which the kernel
     pages in and out and frees with the process.
     """
@@ -49,9 +49,9 @@ class PackedShards:
         spill_dir: Path | None = None,
         shared_from: int = SHARED_FROM_BYTES,
     ) -> None:
-        """Load and check all rows; of a cache, its size and some of its bytes.
+        """Load and check all rows; for a cache, its size and some of its bytes.
 
-        Raises NotFoundError for nothing there, ConfigError for an impossible `seq_len`, DataError
+        Raises NotFoundError if nothing is there, ConfigError for an impossible `seq_len`, DataError
         naming shard, row and cause for damage, short rows, or ids not below `vocab_size`.
         """
         if seq_len < 1:
@@ -90,8 +90,8 @@ class PackedShards:
         return Wanted(told, self._column, self.seq_len, rows, dtype, eos, bos)
 
     def _fill(self, ids: NDArray[Any], inner: NDArray[np.uint32] | None) -> tuple[int, int]:
-        """Read and check all rows into `ids`, and how many documents begin in each into `inner`;
-        (rows, highest id).
+        """Read and check all rows into `ids`, and the number of documents that begin in each into
+        `inner`; return (rows, highest id).
         """
         filled = highest = 0
         for path in self.manifest.paths():
@@ -113,7 +113,7 @@ class PackedShards:
         return filled, highest
 
     def _check_highest(self, highest: int) -> None:
-        """Of ids that another run has read and checked for its own model."""
+        """Check ids that another run has read and checked for its own model."""
         if self._bound is None or highest < self._bound:
             return
         for path in self.manifest.paths():
@@ -130,20 +130,20 @@ class PackedShards:
         return row
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """(B, T) ids of the sequences `indices`, a copy. Raises IndexError, DataError where a cache
-        was cut short and cannot be written again.
+        """(B, T) ids of the sequences `indices`, a copy. Raises IndexError, DataError if a cache
+        was truncated and cannot be written again.
         """
         self._open_if_cut_short()
         return self._ids[np.asarray(indices, np.int64)].astype(np.int64)
 
     def tokens(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) ids at these places of all rows one after the other. Raises as `batch`."""
+        """(n,) ids at these positions of all rows joined. Raises as `batch`."""
         self._open_if_cut_short()
         return self._ids.reshape(-1)[places].astype(np.int64)
 
     def document_starts(self) -> NDArray[np.int64]:
-        """(D,) places at which a document begins in all rows one after the other, the first at 0
-        whatever stands there. Only where there are `boundaries`; looks through all.
+        """(D,) positions in all rows joined at which a document begins; the first is 0 in any case.
+        Needs `boundaries`; reads all ids.
         """
         self._open_if_cut_short()
         assert self._boundaries is not None
@@ -154,8 +154,8 @@ class PackedShards:
         return np.concatenate(found)
 
     def is_cut_off(self) -> bool:
-        """Whether the last document goes on beyond what was packed; where documents are told by how
-        they begin, what follows it is told all the same.
+        """Whether the last document continues beyond what was packed; False if documents are
+        recognised by their begin token.
         """
         end = None if self._boundaries is None else self._boundaries.end
         return end is not None and int(self[-1][-1]) != end
@@ -166,12 +166,12 @@ class PackedShards:
 
     @property
     def boundaries(self) -> Boundaries | None:
-        """What tells documents apart, if anything does."""
+        """The separator of documents, if there is one."""
         return self._boundaries
 
     def inner_documents(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """(B,) documents that begin inside of these sequences. Only where there are `boundaries`;
-        where no cache has counted them, the first call looks through all.
+        """(B,) documents that begin inside these sequences. Needs `boundaries`; if no cache has
+        counted them, the first call reads all ids.
         """
         self._open_if_cut_short()
         if self._inner is None:
@@ -183,7 +183,8 @@ class PackedShards:
 
 
 def _id_bound(manifest: Manifest, vocab_size: int | None) -> int | None:
-    """Ids must stay below this: what the caller's model holds, or what the packer promised."""
+    """Ids must stay below this bound: the size of the caller's vocabulary, or what the packer
+    recorded."""
     known = [size for size in (vocab_size, manifest.vocab_size) if size is not None]
     return min(known, default=None)
 
@@ -208,7 +209,7 @@ def _allocate(
 
 
 def _cut(path: Path, rows: TokenRows, seq_len: int) -> NDArray[np.uint32]:
-    """(n, T) the sequences of these rows."""
+    """(n, T) the sequences cut from these rows."""
     short = np.flatnonzero(rows.lengths < seq_len)
     if short.size:
         row = int(short[0])

@@ -1,10 +1,11 @@
-"""One order of N numbers for each (seed, epoch, stream), the same on every machine for ever.
+"""Permutations of N numbers for each (seed, epoch, stream), the same on every machine and in every
+version.
 
-`sorted_draws` sorts raw draws: N log N, and 24 bytes a number while it works. `scattered` is a
-keyed Feistel network that walks until it is back below N: any position by itself, in no memory, so
-that a source of billions of sequences costs nothing to open. The network has rounds enough that
-neighbours, epochs and seeds share nothing that can be seen (Luby and Rackoff 1988; cycle walking:
-Black and Rogaway 2002); nothing here is secret.
+`sorted_draws` sorts random draws: N log N time, and 24 bytes per number while it works. `scattered`
+is a keyed Feistel network that repeats until the result is below N: any position by itself, without
+memory, so that a source of billions of sequences costs nothing to open. The network has enough
+rounds that neighbours, epochs and seeds have no visible relation (Luby and Rackoff 1988; cycle
+walking: Black and Rogaway 2002); nothing here is secret.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def sorted_draws(seed: int, epoch: int, size: int, stream: int = 0) -> NDArray[n
 def scattered(
     positions: NDArray[np.int64], size: int, seed: int, epoch: int, stream: int = 0
 ) -> NDArray[np.int64]:
-    """(n,) what stands at these positions, all of 0 to `size` - 1, of a permutation of `size`."""
+    """(n,) the numbers at these positions, all from 0 to `size` - 1, of a permutation of `size`."""
     bits = max(2, (size - 1).bit_length())
     keys = _generator(seed, epoch, stream, _NETWORK).random_raw(_ROUNDS)
     found = _network(positions.astype(np.uint64), bits, keys)
@@ -40,7 +41,7 @@ def scattered(
 
 
 def stream_of(data_hash: str) -> int:
-    """Of a source's own permutations."""
+    """The stream number of a source's own permutations."""
     return int(data_hash[:15], 16) | 1 << 60
 
 
@@ -53,8 +54,8 @@ def _generator(seed: int, epoch: int, stream: int, part: int) -> np.random.Philo
 
 
 def _network(numbers: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[Any]:
-    """A permutation of the numbers of `bits` bits: each round adds to one half a hash of the other,
-    which the next round could take away again.
+    """A permutation of the numbers of `bits` bits: each round adds a hash of one half to the other,
+    an invertible operation.
     """
     low_bits = np.uint64(bits // 2)
     low_mask = np.uint64((1 << (bits // 2)) - 1)
@@ -69,8 +70,8 @@ def _network(numbers: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -
 
 
 def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each as 64 bits that look random, for ever the same (the finalizer of SplitMix64, Steele,
-    Lea and Flood 2014).
+    """Each number hashed to 64 bits (the finalizer of SplitMix64, Steele, Lea and Flood 2014);
+    never changes.
     """
     found = numbers + np.uint64(0x9E3779B97F4A7C15)
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

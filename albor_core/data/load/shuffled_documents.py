@@ -1,11 +1,11 @@
 """A split whose documents are joined in another order in each epoch, and cut into rows again.
 
-Documents are those of all rows of the split, one after the other: one that goes over the edge of a
-row is whole again. Of the D documents the order is a function of seed and epoch alone, and row r of
-an epoch is tokens r T to (r + 1) T of what it joins, so any row is found by itself, every token
-stands in exactly one row of an epoch, and a resumed run reads what it would have read. The last of
-the split, if packing cut it off before its end, stands last in each epoch: nothing could tell it
-from one that followed.
+Documents are taken from all rows of the split joined: one that crosses the edge of a row is whole
+again. The order of the D documents is a function of seed and epoch, and row r of an epoch is tokens
+r T to (r + 1) T of the joined documents, so any row is found by itself, every token is in exactly
+one row of an epoch, and a resumed run reads the same rows. The last document of the split, if
+packing cut it off before its end, is last in each epoch: otherwise the next document would appear
+to be its continuation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _APART = 1 << 61
 
 @dataclass(frozen=True)
 class _Joined:
-    """One epoch: which document stands where."""
+    """One epoch: the position of each document."""
 
     order: NDArray[np.int64]
     """(D,) documents."""
@@ -39,8 +39,8 @@ class ShuffledDocuments:
     """Rows of T tokens of a split, by row and epoch; the first epoch is shuffled like any other."""
 
     def __init__(self, shards: PackedShards, seed: int) -> None:
-        """Looks through all tokens once; takes 16 bytes a document, and 16 for each of two epochs.
-        `shards` have boundaries, and rows that `seq_len` divides.
+        """Reads all tokens once; takes 16 bytes per document, and 16 for each of two epochs.
+        `shards` have boundaries, and rows whose length `seq_len` divides.
         """
         self._shards, self._seed = shards, seed
         self._starts = shards.document_starts()
@@ -60,7 +60,7 @@ class ShuffledDocuments:
         return found
 
     def _places(self, joined: _Joined, first: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-        """(B T,) tokens of the split that stand at `length` tokens of the epoch from `first` on."""
+        """(B T,) positions in the split of the `length` tokens of the epoch from `first` on."""
         begin = np.searchsorted(joined.begins, first, side="right") - 1
         end = np.searchsorted(joined.begins, first + length, side="left")
         pieces = end - begin

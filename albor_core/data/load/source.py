@@ -1,8 +1,8 @@
-"""What a run trains on and validates on, as its config says: rows of token ids by their numbers.
+"""The data that a run trains on and validates on: rows of token ids by their numbers.
 
-A number says all there is to know of a row: which row of which source, and in which epoch. Row r
-of a source that begins at b is b + r in the first epoch, and N further on in each later one, N all
-rows of all sources.
+A number identifies a row completely: which row of which source, and in which epoch. Row r of a
+source that begins at b is b + r in the first epoch, and N further on in each later one, N all rows
+of all sources.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SourcePart:
-    """One split that rows come from, and which of them are used."""
+    """A split that rows come from, and which of its rows are used."""
 
     name: str | None
     shards: PackedShards
@@ -46,18 +46,18 @@ class SourcePart:
         return self.shards.batch(self.stored(rows))
 
     def stored(self, rows: Rows) -> Rows:
-        """The rows of the split that these are."""
+        """The indices in the split of these rows."""
         return rows if self.used == len(self.shards) else rows * len(self.shards) // self.used
 
 
 class TokenSource:
-    """Rows of one split or of several, with documents told apart and filled in the middle where the
-    config says so. Validation sees rows as they are stored, with documents told apart as well, if
-    their shards name what ends one.
+    """Rows of one or several splits, with documents kept apart and filled in the middle if the
+    config says so. Validation uses rows as they are stored; documents are kept apart in it too, if
+    their shards name the token that ends one.
     """
 
     def __init__(self, config: Config, *, validation: bool) -> None:
-        """Raises NotFoundError, ConfigError or DataError as `PackedShards`."""
+        """Open the splits. Raises NotFoundError, ConfigError or DataError as `PackedShards`."""
         self._seed, self.seq_len = config.training.seed, config.data.seq_len
         self._mixture = () if validation else config.data.mixture
         self._stages = config.data.stages()
@@ -72,24 +72,24 @@ class TokenSource:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the first split: all are packed alike."""
+        """The manifest of the first split: all are packed alike."""
         return self.parts[0].shards.manifest
 
     @property
     def _shuffles(self) -> bool:
-        """Documents: in every part, or in none."""
+        """Whether documents are shuffled: in every part, or in none."""
         return self.parts[0].shuffled is not None
 
     @property
     def data_hash(self) -> str:
-        """Of all splits, in any order; that of one alone is its own."""
+        """The hash of all splits, in any order; a single split has its own."""
         return combined_hash(part.shards.manifest.data_hash for part in self.parts)
 
     def __len__(self) -> int:
         return int(self._begins[-1])
 
     def order(self) -> Order:
-        """In which they are trained on."""
+        """The order of the rows in training."""
         if not self._mixture:
             return SequenceOrder(self._seed, len(self), tells_epochs=True)
         sources = [
@@ -104,7 +104,7 @@ class TokenSource:
         return MixtureOrder(self._seed, sources, stages)
 
     def count(self, rows: Rows) -> int:
-        """Tokens that are scored: every token but the first of a row, and of each document where
+        """Number of scored tokens: every token but the first of a row, and of each document if
         those are kept apart.
         """
         return len(rows) * (self.seq_len - 1) - (self._count_inner(rows) if self.keeps_apart else 0)
@@ -121,7 +121,7 @@ class TokenSource:
         )
 
     def batch(self, rows: Rows) -> Mapping[str, NDArray[Any]]:
-        """`ids` (B, T), and `document` (B, T) where documents are kept apart."""
+        """`ids` (B, T), and `document` (B, T) if documents are kept apart."""
         ids = self.ids(rows)
         if not self.keeps_apart:
             return {"ids": ids}
@@ -133,7 +133,7 @@ class TokenSource:
         return boundaries
 
     def ids(self, rows: Rows) -> NDArray[np.int64]:
-        """(B, T) as they are trained on."""
+        """(B, T) ids as they are trained on."""
         ids = self.stored(rows)
         return ids if self._fim is None else self._fim.apply(ids, self._fim.lay(ids, rows))
 
@@ -145,7 +145,7 @@ class TokenSource:
         return np.bincount(laid.row[laid.is_cut], minlength=len(rows)) > 0
 
     def stored(self, rows: Rows) -> NDArray[np.int64]:
-        """(B, T) as they were packed, or as their epoch joins them."""
+        """(B, T) ids as they were packed, or as their epoch joins them."""
         epochs, rows = np.divmod(np.asarray(rows, np.int64), len(self))
         if len(self.parts) == 1:
             return self.parts[0].batch(rows, epochs)
@@ -155,7 +155,7 @@ class TokenSource:
         return ids
 
     def places(self, rows: Rows) -> list[tuple[str | None, int]]:
-        """Of each row, the name of its source and its row in there."""
+        """For each row, the name of its source and its row in it."""
         found: list[tuple[str | None, int]] = [(None, 0)] * len(rows)
         for part, mine in self._by_part(np.asarray(rows, np.int64) % len(self)):
             stored = self.parts[part].stored(mine.rows)
@@ -174,7 +174,7 @@ class TokenSource:
 
 @dataclass(frozen=True)
 class _Mine:
-    """Of some rows, those of one part."""
+    """The rows of one part, among given rows."""
 
     at: NDArray[np.bool_]
     rows: Rows
@@ -193,7 +193,8 @@ def _train_parts(config: Config) -> list[SourcePart]:
 
 
 def _shuffled(config: Config, shards: PackedShards) -> ShuffledDocuments | None:
-    """Raises DataError where documents are not told apart, or were placed to be whole in rows."""
+    """The shuffled documents of a split. Raises DataError if documents cannot be told apart, or
+    were placed whole into rows."""
     if config.data.shuffle == "rows":
         return None
     folder = shards.manifest.directory
@@ -219,8 +220,9 @@ def _shuffled(config: Config, shards: PackedShards) -> ShuffledDocuments | None:
 
 
 def _val_parts(config: Config) -> list[SourcePart]:
-    """Of a mixture, as many rows of each source as its weight says and the scarcest has, one after
-    the other: any rows that are spread evenly over all are spread evenly over each.
+    """The parts for validation: of a mixture, as many rows of each source as its weight and the
+    scarcest source allow, one after the other, so that rows spread evenly over all are spread
+    evenly over each.
     """
     if config.data.val is not None:
         shards = _open(config, config.data.val, "data.val")
@@ -254,7 +256,8 @@ def _open(config: Config, folder: Path, field: str) -> PackedShards:
 def _mixed(
     config: Config, mixture: Sequence[MixtureSource], field: str
 ) -> list[tuple[str, PackedShards]]:
-    """Raises ConfigError where two are the same data, or are packed otherwise."""
+    """The sources of a mixture. Raises ConfigError if two have the same data, or are packed
+    differently."""
     found: list[tuple[str, PackedShards]] = []
     for index, one in enumerate(mixture):
         where = f"{field}.{index}.path"
@@ -280,8 +283,8 @@ _FACTS = {
 
 
 def _fim(config: Config, manifest: Manifest) -> RowCutter | None:
-    """Raises ConfigError where the tokenizer has no such sentinels, DataError where nothing ends a
-    document.
+    """The cutter for filling in the middle. Raises ConfigError if the tokenizer lacks the
+    sentinels, DataError if no token ends a document.
     """
     wanted = config.data.fim
     if wanted is None:

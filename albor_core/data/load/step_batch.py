@@ -1,9 +1,9 @@
-"""The batch of a step of a run: found again from its config, its checkpoints and its journal, by
-the functions that trained on it.
+"""Reconstructs the batch of a step of a run from its config, its checkpoints and its journal, with
+the same functions that the training used.
 
-Where in the data a step was read, only the newest checkpoint before it knows; from there on it is
-counting. What moves the place otherwise the journal tells: rollbacks, which leave batches behind,
-and settings that a resume changed.
+The newest checkpoint before the step has the position in the data; from there on steps are counted.
+The journal has everything else that moves the position: rollbacks, which skip batches, and settings
+that a resume changed.
 """
 
 from __future__ import annotations
@@ -62,11 +62,10 @@ class StepBatch:
 
 
 def step_batch(run: RunDir, step: int | None = None) -> StepBatch:
-    """What `step` (1 is the first; without it the newest) was trained on.
+    """The batch of `step` (1 is the first; default: the newest).
 
-    Raises NotFoundError where the run has no such step, ConfigError where its data are read by a
-    class of the user's own, DataError where they are gone, are others now, or where nothing tells
-    any more which of them it were.
+    Raises NotFoundError if the run has no such step, ConfigError if its data are read by a user's
+    class, DataError if they are gone or changed, or if nothing shows which rows the step used.
     """
     newest = int((read_json(run.state) or {}).get("global_step") or 0)
     number = newest if step is None else step
@@ -91,7 +90,8 @@ def step_batch(run: RunDir, step: int | None = None) -> StepBatch:
 
 @dataclass(frozen=True)
 class _Begin:
-    """Where counting begins: the newest checkpoint before a step, or the beginning of the run."""
+    """The start of the counting: the newest checkpoint before a step, or the beginning of the
+    run."""
 
     config: Config
     trainer: Mapping[str, Any] | None
@@ -161,7 +161,7 @@ def _refuse_others(run: RunDir, found: _Begin, source: TokenSource) -> None:
 
 
 def _place_before(run: RunDir, step: int, clock: Clock, place: Place, found: _Begin) -> Place:
-    """Where the run was when `step` began, from `place` on."""
+    """The position of the run when `step` began, counted from `place` on."""
     for at in sorted(found.changes):
         if at < step or found.trainer is None:  # without a checkpoint, what stood there is unknown
             raise _forgotten(run, step, f"its data settings were changed at step {at}")
@@ -191,8 +191,8 @@ class _Turn:
 
 
 def _turns(run: RunDir, offset: int) -> Iterator[_Turn]:
-    """From byte `offset` of the journal on. A rollback that was not saved before its attempt ended
-    was done again, or not at all.
+    """Turns from byte `offset` of the journal on. A rollback that was not saved before its attempt
+    ended was repeated, or did not happen.
     """
     unsaved: list[_Turn] = []
     attempt = None

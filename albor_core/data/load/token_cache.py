@@ -1,5 +1,5 @@
-"""Token ids of a split as one flat file that all ranks and runs of this user map: written once,
-by whoever needs it first, while others wait.
+"""Token ids of a split as one flat file that all ranks and runs of this user map: written once, by
+whoever needs it first, while others wait.
 
     ids            N rows of T ids of 2 or 4 bytes, from byte 0 on
     inner          N counts of 4 bytes: documents that begin inside of each row; where that is known
@@ -7,10 +7,10 @@ by whoever needs it first, while others wait.
     about          JSON: schema, what it was made from, shape, sizes
     its length     8 bytes, little endian, and the 8 bytes of MAGIC
 
-The file's name is a hash of what decides its content, so there is nothing to bring up to date. It
-appears whole, by a rename. A user holds a shared lock on it; whoever makes room takes the oldest of
-those that no process holds. It is allocated before a byte is written, so a disk that fills up
-later stops no run; a file that somebody cuts short is noticed before it is read.
+The file's name is a hash of everything that determines its content, so it never needs an update. It
+appears complete, by a rename. A process that uses it holds a shared lock; to free space, the oldest
+unlocked files are removed. Its space is allocated before a byte is written, so a disk that fills up
+later does not stop a run; a truncated file is noticed before it is read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MAX_ABOUT = 1 << 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """What decides the content of a cache."""
+    """Everything that determines the content of a cache."""
 
     manifest: Manifest
     column: str
@@ -82,8 +82,8 @@ class Wanted:
 
 
 class MapWriter(Protocol):
-    """Fills the maps (rows, T) and, where documents are told apart, (rows,); returns how many rows
-    there are and the highest id.
+    """Fills the maps (rows, T) and, if documents are told apart, (rows,); returns the number of
+    rows and the highest id.
     """
 
     def __call__(
@@ -92,14 +92,14 @@ class MapWriter(Protocol):
 
 
 class DamagedCacheError(Exception):
-    """A file that is not what its writer wrote."""
+    """A cache file that differs from what was written."""
 
 
 class TokenFile:
-    """One cache, open and held."""
+    """One cache, open and locked."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, DamagedCacheError."""
+        """Open and lock a cache. Raises OSError, DamagedCacheError."""
         self.path = path
         self._file: BinaryIO = path.open("rb")
         try:
@@ -157,14 +157,14 @@ class TokenFile:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the file has become shorter: to read what is gone from a map would end this
-        process without a word.
+        """Whether the file has become shorter: reading beyond its end through a map would kill this
+        process without a message.
         """
         return os.fstat(self._file.fileno()).st_size < self._size
 
 
 def folders() -> Iterator[Path]:
-    """Where caches may lie, the best first; made as the user's own, others are passed over."""
+    """Folders for caches, the best first, created for the user; unusable ones are skipped."""
     places = (
         albor_home() / "cache" / "tokens",
         Path(tempfile.gettempdir()) / f"albor-tokens-{os.getuid()}",
@@ -180,10 +180,10 @@ def folders() -> Iterator[Path]:
 
 
 def open_cache(wanted: Wanted, write: MapWriter) -> TokenFile | None:
-    """The cache, written by `write` where there is none; None where no disk has the room, or what
-    is to be written cannot be read.
+    """The cache, written by `write` if there is none; None if no disk has the space, or if the data
+    to be written cannot be read.
 
-    What else `write` raises is raised.
+    Other exceptions of `write` are raised.
     """
     for folder in folders():
         path = folder / f"{wanted.key}.tokens"
@@ -196,7 +196,7 @@ def open_cache(wanted: Wanted, write: MapWriter) -> TokenFile | None:
 
 
 def _opened(path: Path) -> TokenFile | None:
-    """A cache that is there and well; one that is damaged is removed."""
+    """An existing intact cache; a damaged one is removed."""
     try:
         found = TokenFile(path)
         found.check()
@@ -273,9 +273,9 @@ def _digests(file: BinaryIO, size: int) -> bytes:
 
 
 def make_room(folder: Path, needed: int, *, kept: int = KEPT_BYTES, free: int = LEFT_FREE) -> None:
-    """Remove what killed writers left, and the oldest caches that no process holds, until `needed`
-    bytes more stay below `kept` and leave `free` bytes of the disk. What is held or alone larger
-    than `kept` may go beyond it; raises OSError where the disk has no room.
+    """Remove leftovers of killed writers, and the oldest unlocked caches, until `needed` more bytes
+    stay below `kept` and leave `free` bytes of the disk. Locked caches, or a single one larger than
+    `kept`, may exceed it; raises OSError if the disk lacks the space.
     """
     for draft in folder.glob("*.draft"):
         if draft.stem and not _is_held(draft.with_suffix(".lock")):
@@ -323,7 +323,7 @@ def _remove_unheld(path: Path) -> bool:
 
 
 def verify_caches(split_dir: Path) -> Iterator[Problem]:
-    """What is wrong with the caches that were made from a split, whatever their seq_len. Raises as
+    """Problems of the caches that were made from a split, with any seq_len. Raises as
     `read_manifest`.
     """
     data_hash = read_manifest(split_dir, scan=True).data_hash

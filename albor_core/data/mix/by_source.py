@@ -1,9 +1,9 @@
-"""One corpus mixed by the weights of its sources.
+"""Mixes one corpus by the weights of its sources.
 
     FOLDER/sources/NAME  FOLDER/sources/other sources  FOLDER/OUT
 
-Each source that is named is a corpus of its own first, and all others are one; then these are
-mixed as `mix` does it. All that is made is kept, reused and resumed.
+Each named source becomes a corpus of its own first, and all others become one; then these are mixed
+by `mix`. Intermediate results are kept, reused and resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from albor_core.data.mix.mix import Ingredient, mix
 from albor_core.data.mix.portions import Size
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import IMPORT_HINT, open_corpus
+from albor_core.data.stage.corpus import IMPORT_HINT, open_corpus
 from albor_core.data.stage.counts import Counts, sift
 from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import StepReport, run_step
@@ -36,7 +36,7 @@ _TOLD = 8  # names of sources in a message
 
 @dataclass(frozen=True)
 class SourceSelection:
-    """The step: the documents of some sources alone, or of all but these."""
+    """The step that keeps the documents of some sources only, or of all but these."""
 
     sources: tuple[str, ...]
     others: bool = False
@@ -46,8 +46,8 @@ class SourceSelection:
         return {"without" if self.others else "only": list(self.sources), "rules": 1}
 
     def apply(self, table: pa.Table) -> tuple[pa.Table, Counts]:
-        """What is of other sources is not counted: it is not lost, it is in another of the parts
-        that are mixed.
+        """Keep the selected documents. Those of other sources are not counted as dropped: they are
+        in another part of the mix.
         """
         mine = pc.is_in(table.column("source"), pa.array(self.sources, pa.string()))
         kept = table.filter(pc.invert(mine) if self.others else mine)
@@ -66,7 +66,8 @@ def mix_by_source(
     force: bool = False,
     progress: Progress | None = None,
 ) -> StepReport:
-    """Sources that `weights` does not name have weight 1. Raises as `run_step` and `mix`."""
+    """Mix the corpus. Sources that `weights` does not name have weight 1. Raises as `run_step` and
+    `mix`."""
     folder, ingredients = out.parent / "sources", []
     named = tuple(sorted(weights))
     chosen = [(SourceSelection((name,)), _folder_of(name), weights[name]) for name in named]
@@ -83,8 +84,8 @@ def mix_by_source(
 
 
 def sources_of(corpus: Path) -> list[str]:
-    """The sources that its documents are of, as its record counts them. Raises NotFoundError,
-    DataError as `open_corpus`, and for a corpus without a record.
+    """The sources of a corpus, as its record counts them. Raises NotFoundError, DataError as
+    `open_corpus`, and for a corpus without a record.
     """
     open_corpus(corpus)
     record = read_record(corpus)
@@ -96,9 +97,7 @@ def sources_of(corpus: Path) -> list[str]:
 def weight_problems(
     weights: Collection[str], there: Sequence[str], *, are_shares: bool, of_train: bool = False
 ) -> Iterator[Problem]:
-    """What is wrong with weights of these sources, where such are there: all that are imported, or
-    those `of_train`.
-    """
+    """Problems of weights for these sources: all that are imported, or those `of_train`."""
     for name in weights:
         if name not in there:
             hint = f"the sources are {_listed(there)}"
@@ -122,7 +121,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _folder_of(source: str) -> str:
-    """A name of a folder that no other source has."""
+    """A folder name that is unique for the source."""
     name = quote(source, safe="")
     name = f"%2E{name[1:]}" if name.startswith(".") else name
     if len(name) <= _LONGEST:

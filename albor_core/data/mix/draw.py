@@ -1,4 +1,5 @@
-"""A number for a name: how documents are drawn and ordered, blind to all others."""
+"""Maps names to random numbers, by which documents are drawn and ordered, independently of all
+others."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import hashlib
 
 
 def number(seed: int, key: str) -> int:
-    """Uniform in [0, 2^64): a pure function of the two (their SHA-256)."""
+    """A number uniform in [0, 2^64): a pure function of seed and key (their SHA-256)."""
     digest = hashlib.sha256(f"{seed}\0{key}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 

@@ -1,11 +1,12 @@
-"""Fill-in-the-middle on disk: documents cut in three and put together with the middle last
-(Bavarian et al. 2022, arXiv:2207.14255).
+"""Fill-in-the-middle on disk: cuts documents in three and joins them with the middle last (Bavarian
+et al. 2022, arXiv:2207.14255).
 
     psm    PREFIX before SUFFIX after MIDDLE middle
     spm    PREFIX SUFFIX after MIDDLE before middle
 
-What is done with a document depends on the seed and its key alone. Both cuts are uniform over its
-characters. A column `fim` says which documents were cut, since elsewhere the same words are text.
+Whether and where a document is cut depends only on the seed and its key. Both cuts are uniform over
+its characters. A column `fim` marks cut documents, since in others the sentinels' texts are
+ordinary text.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ COLUMN = "fim"
 
 
 class Sentinels(NamedTuple):
-    """What stands before each piece."""
+    """The texts of the sentinels before each piece."""
 
     prefix: str = "<|fim_prefix|>"
     middle: str = "<|fim_middle|>"
@@ -38,7 +39,7 @@ MARKS = Sentinels()
 
 
 class Hole(NamedTuple):
-    """A document in three."""
+    """A document in three pieces."""
 
     before: str
     middle: str
@@ -58,7 +59,7 @@ def cut(text: str, key: str, *, seed: int, rate: float) -> Hole | None:
 
 
 def join(hole: Hole, form: str, marks: Sentinels) -> str:
-    """As a model reads it."""
+    """The document as a model reads it."""
     if form == "psm":
         head = f"{marks.prefix}{hole.before}{marks.suffix}{hole.after}{marks.middle}"
         return head + hole.middle
@@ -67,7 +68,7 @@ def join(hole: Hole, form: str, marks: Sentinels) -> str:
 
 
 def whole(text: str, form: str, marks: Sentinels) -> str:
-    """The document that `join` made `text` of, which held no sentinel."""
+    """The original document of which `join` made `text`; it held no sentinel."""
     head, last = text.split(marks.middle)
     before, after = head.removeprefix(marks.prefix).split(marks.suffix)
     return before + last + after if form == "psm" else last + after
@@ -75,8 +76,8 @@ def whole(text: str, form: str, marks: Sentinels) -> str:
 
 @dataclass(frozen=True)
 class FillInTheMiddle:
-    """The step. Documents of fewer than `min_chars` characters and those that hold a sentinel stay
-    as they are.
+    """The step that cuts documents. Those of fewer than `min_chars` characters and those that hold
+    a sentinel stay as they are.
     """
 
     rate: float
@@ -87,7 +88,7 @@ class FillInTheMiddle:
     name: str = "fim"
 
     def __post_init__(self) -> None:
-        """Raises UsageError."""
+        """Check the settings. Raises UsageError."""
         if not 0 < self.rate <= 1:
             raise UsageError(
                 f"--rate {self.rate:g}: not a share above 0, at most 1", hint="--rate 0.5"
@@ -142,7 +143,7 @@ class FillInTheMiddle:
 
 
 def sentinels_of(steps: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Those that documents were cut with, by the records of a corpus' steps."""
+    """The sentinels with which documents were cut, from the records of a corpus' steps."""
     return frozenset(
         word
         for step in steps

@@ -1,8 +1,8 @@
-"""Corpora mixed into one, by weight: whole copies and a drawn remainder, in order or shuffled.
+"""Mixes corpora into one, by weight: whole copies and a random remainder, in order or shuffled.
 
 The output is a pure function of the inputs, weights, size and seed, whatever the number of
-processes. Shuffled, every copy of a document is ordered by a hash: the copies are first dealt out
-on disk into buckets of hashes, and each bucket is sorted for itself.
+processes. For a shuffled mix every copy of a document is ordered by a hash: copies are first
+distributed on disk into buckets of hashes, and each bucket is then sorted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from albor_core.data.mix.portions import (
     portions,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, from_json
 from albor_core.data.stage.output import Output, finish, output_size, sample_of
 from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity
@@ -50,6 +50,9 @@ from albor_core.data.stage.workers import each
 from albor_core.outputs.place import begin, held
 from albor_core.run.errors import AlborError, DataError, Problem, UsageError
 
+if TYPE_CHECKING:
+    from albor_core.documents.corpus import MixedCorpus
+
 MOST_COPIES = 1000
 _MOST_BITS = 12  # every slice is opened once for each bucket
 
@@ -63,7 +66,7 @@ class Ingredient:
 
 
 def parse_ingredient(text: str) -> Ingredient:
-    """`CORPUS:WEIGHT`, or CORPUS with weight 1. Raises UsageError for a weight that is none."""
+    """Parse `CORPUS:WEIGHT`, or CORPUS with weight 1. Raises UsageError for an invalid weight."""
     path, colon, weight = text.rpartition(":")
     if not colon:
         return Ingredient(Path(text))
@@ -86,7 +89,7 @@ def _bad_weight(text: str, weight: str) -> UsageError:
 
 @dataclass(frozen=True)
 class MixShare:
-    """What one corpus gives to a mix."""
+    """The part of one corpus in a mix."""
 
     ingredient: Ingredient
     corpus: Corpus
@@ -101,7 +104,7 @@ class MixShare:
     def documents_out(self) -> int:
         return self.portion.documents(self.corpus.rows)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> MixedCorpus:
         return {
             "path": str(self.ingredient.path),
             "weight": float(self.ingredient.weight),
@@ -117,8 +120,9 @@ class MixShare:
 def measure(
     ingredients: Sequence[Ingredient], size: Size | None, seed: int
 ) -> tuple[MixShare, ...]:
-    """How much of each corpus a mix takes; reads all names and sizes, and holds 16 bytes for each
-    document. Raises NotFoundError, DataError, UsageError; also where a corpus would give nothing.
+    """Compute how much of each corpus a mix uses; reads all names and sizes, and holds 16 bytes per
+    document. Raises NotFoundError, DataError, UsageError, also if a corpus would contribute
+    nothing.
     """
     if not ingredients:
         raise UsageError("no corpus to mix", hint="name some, such as a.parquet:10 b.parquet:1")
@@ -160,7 +164,7 @@ def _check(one: Ingredient, portion: Portion, documents: int) -> None:
 
 
 def _draws_and_sizes(corpus: Corpus, seed: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """(D,) each."""
+    """The draw and the size of each document, (D,) each."""
     draws, sizes = np.empty(corpus.rows, np.uint64), np.empty(corpus.rows, np.int64)
     at = 0
     for table in names_and_sizes(corpus):
@@ -176,9 +180,9 @@ def _draws_and_sizes(corpus: Corpus, seed: int) -> tuple[NDArray[np.uint64], NDA
 
 @dataclass(frozen=True)
 class MixPlan:
-    """What a mix would read and write. It can be done where `problems` is empty.
+    """What a mix would read and write. It is possible if `problems` is empty.
 
-    `action`: write, resume, replace, or keep what is made already.
+    `action`: write, resume, replace, or keep an existing result.
     """
 
     shares: tuple[MixShare, ...]
@@ -197,7 +201,7 @@ def plan_mix(
     shuffle: bool = False,
     force: bool = False,
 ) -> MixPlan:
-    """Read what `mix` would read; write nothing, raise nothing that a user can cause."""
+    """Read what `mix` would read; write nothing, and raise no error that a user can cause."""
     problems: list[Problem] = []
     shares: tuple[MixShare, ...] = ()
     action, output, identity = "write", Output(out), ""
@@ -258,8 +262,8 @@ def mix(
     """Write the mix of `ingredients` to `out`, a corpus with its record.
 
     Without `shuffle` the corpora follow each other, copy by copy. Shuffling needs about the size of
-    `out` once more on disk while it works. What was done before a kill is kept. `progress` is
-    called with the pieces of work done and all. Raises as `measure` and `run_step`.
+    `out` once more on disk while it works. Work done before a kill is kept. `progress` is called
+    with the numbers of finished and all pieces of work. Raises as `measure` and `run_step`.
     """
     began = time.monotonic()
     for one in ingredients:
@@ -342,7 +346,8 @@ def _slices(shares: Sequence[MixShare], seed: int) -> Iterator[Slice]:
 def _blocks(
     slices: Sequence[Slice], shares: Sequence[MixShare]
 ) -> Iterator[list[tuple[Slice, int]]]:
-    """Copy by copy, so that two of one document are far apart; small ones together."""
+    """Blocks of slices, copy by copy, so that two copies of a document are far apart; small slices
+    are joined."""
     block: list[tuple[Slice, int]] = []
     size = 0.0
     for index, share in enumerate(shares):
@@ -385,7 +390,8 @@ def _identity(shares: Sequence[MixShare], size: Size | None, seed: int, shuffle:
 
 
 def _history(shares: Sequence[MixShare]) -> tuple[Mapping[str, Any], ...]:
-    """The steps of each corpus after those of the one before; what several have in common once."""
+    """The steps of each corpus after those of the one before; steps that several have in common
+    appear once."""
     steps: list[Mapping[str, Any]] = []
     for share in shares:
         steps += [step for step in history_of(share.corpus) if step not in steps]

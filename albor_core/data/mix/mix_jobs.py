@@ -1,4 +1,5 @@
-"""The pieces of work of a mix, each for one process: rows of inputs, as often as asked."""
+"""The pieces of work of a mix, each for one process: rows of inputs with their numbers of
+copies."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from albor_core.data.mix.draw import number
 from albor_core.data.mix.portions import Edge
-from albor_core.data.read.corpus import Corpus
+from albor_core.data.stage.corpus import Corpus
 from albor_core.data.stage.counts import Counts, text_sizes
 from albor_core.data.stage.output import write_part
 from albor_core.data.stage.units import Unit, read_unit
@@ -34,7 +35,7 @@ _NAMED = [
 
 @dataclass(frozen=True)
 class Slice:
-    """A unit of one input and what is taken of it."""
+    """A unit of one input and the rows used from it."""
 
     unit: Unit
     input: int
@@ -46,7 +47,7 @@ class Slice:
     seed: int
 
     def read(self, schema: pa.Schema) -> tuple[pa.Table, list[str], NDArray[np.int64]]:
-        """The rows, their keys, and how often each is taken."""
+        """The rows, their keys, and the number of copies of each."""
         table = _conform(read_unit(self.unit), schema)
         pairs = zip(
             table.column("source").to_pylist(), table.column("file").to_pylist(), strict=True
@@ -63,7 +64,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class BlockJob:
-    """In order: a block is some slices, each with the number of the copy that it is."""
+    """Writes a block of a mix in order: some slices, each with the number of its copy."""
 
     blocks: Sequence[Sequence[tuple[Slice, int]]]
     schema: pa.Schema
@@ -86,7 +87,8 @@ class BlockJob:
 
 @dataclass(frozen=True)
 class ScatterJob:
-    """Shuffled, first: every copy of a slice's rows into its bucket, by a hash, in one file."""
+    """The first pass of a shuffled mix: writes every copy of a slice's rows to its bucket, by a
+    hash, in one file."""
 
     slices: Sequence[Slice]
     schema: pa.Schema
@@ -128,7 +130,7 @@ class ScatterJob:
 
 @dataclass(frozen=True)
 class GatherJob:
-    """Shuffled, then: one bucket of all slices, sorted."""
+    """The second pass of a shuffled mix: sorts one bucket of all slices."""
 
     slices: int
     folder: Path
@@ -146,13 +148,13 @@ class GatherJob:
 
 
 def bucket_file(folder: Path, index: int) -> Path:
-    """What a slice was dealt out into, until the mix is whole."""
+    """The file of a slice's buckets, which exists until the mix is complete."""
     return folder / f"{index:05d}.arrow"
 
 
 def shared_schema(corpora: Sequence[Corpus]) -> pa.Schema:
-    """text, source and file, then what any of the corpora has beside them; null where one has it
-    not. Raises DataError where two hold other types under one name.
+    """text, source and file, then all other columns of any corpus; null if a corpus lacks one.
+    Raises DataError if two have other types under one name.
     """
     found = []
     for corpus in corpora:
@@ -199,7 +201,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _count(counts: Counts, table: pa.Table) -> None:
-    """What is in the mix."""
+    """Count the documents of the mix."""
     for source, size in zip(table.column("source").to_pylist(), text_sizes(table), strict=True):
         one = counts.source(source)
         one.documents += 1
@@ -209,7 +211,7 @@ def _count(counts: Counts, table: pa.Table) -> None:
 def _count_dropped(
     counts: Counts, table: pa.Table, keys: Sequence[str], taken: NDArray[np.int64]
 ) -> None:
-    """What was there, and what of it is not in the mix."""
+    """Count the input documents, and those that are not in the mix."""
     sources = table.column("source").to_pylist()
     for source, key, size, times in zip(sources, keys, text_sizes(table), taken, strict=True):
         one = counts.source(source)

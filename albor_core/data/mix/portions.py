@@ -1,7 +1,7 @@
-"""How much of each corpus goes into a mix: whole copies, and a part of one more.
+"""Computes how much of each corpus a mix uses: whole copies, and a part of one more.
 
 Without a size a weight is a number of copies: of D documents, round(weight x D) in all. With a
-size, in documents or bytes, the weights are shares of it. All of it is exact arithmetic.
+size, in documents or bytes, the weights are shares of it. All arithmetic is exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Edge = tuple[int, int]
 
 @dataclass(frozen=True)
 class Size:
-    """What a mix shall hold in all."""
+    """The total size of a mix."""
 
     amount: int
     unit: str = "documents"
@@ -29,19 +29,19 @@ class Size:
 
 @dataclass(frozen=True)
 class Portion:
-    """Of one corpus: each document `copies` times, and `rest` of them once more."""
+    """The portion of one corpus: each document `copies` times, and `rest` of them once more."""
 
     copies: int
     rest: int
 
     def documents(self, there: int) -> int:
-        """In the mix, of a corpus of so many."""
+        """The number of documents in the mix, of a corpus of so many."""
         return self.copies * there + self.rest
 
 
 def apportion(total: int, weights: Sequence[Fraction]) -> list[int]:
-    """`total` in whole numbers by weight: each is its share rounded down, and what is then missing
-    goes to the largest remainders, the first of equal ones first.
+    """Split `total` into whole numbers by weight: each is its share rounded down, and the remaining
+    units go to the largest remainders, the first of equal ones first.
     """
     whole = sum(weights)
     shares = [total * weight / whole for weight in weights]
@@ -55,7 +55,7 @@ def apportion(total: int, weights: Sequence[Fraction]) -> list[int]:
 def portions(
     weights: Sequence[Fraction], documents: Sequence[int], size: Size | None
 ) -> list[Portion]:
-    """By documents. A size in bytes is settled by `bytes_portion`."""
+    """The portion of each corpus in documents. A size in bytes is handled by `bytes_portion`."""
     if size is None:
         wanted = [
             int(weight * there + Fraction(1, 2))
@@ -67,8 +67,8 @@ def portions(
 
 
 def bytes_portion(wanted: int, sizes: NDArray[np.int64], order: NDArray[np.int64]) -> Portion:
-    """As many whole copies as `wanted` bytes hold, then documents in `order`, up to the first that
-    would be too much. `sizes` in bytes, (D,). Raises DataError for a corpus without any text.
+    """As many whole copies as fit into `wanted` bytes, then documents in `order`, up to the first
+    that would exceed it. `sizes` in bytes, (D,). Raises DataError for a corpus without any text.
     """
     total = int(sizes.sum())
     if total == 0:
@@ -79,12 +79,12 @@ def bytes_portion(wanted: int, sizes: NDArray[np.int64], order: NDArray[np.int64
 
 
 def order_of(draws: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """(D,) the documents by their draws; of equal ones the first first."""
+    """(D,) the documents ordered by their draws; ties keep their order."""
     return np.argsort(draws, kind="stable")
 
 
 def edge_of(draws: NDArray[np.uint64], order: NDArray[np.int64], rest: int) -> Edge:
-    """(draw, row) of the first document that is not among the `rest` once more."""
+    """(draw, row) of the first document that is not among the `rest` that are used once more."""
     if rest >= len(order):
         return (1 << 64, 0)
     return int(draws[order[rest]]), int(order[rest])

@@ -1,7 +1,7 @@
-"""A corpus in parts: train, val and test, each a corpus with its record, by repository or file.
+"""Splits a corpus into train, val and test, each a corpus with its record, by repository or file.
 
-Each part draws with its own seed from what the parts before left: test first, then val, then
-train. So the seed of val moves nothing in or out of test, and new documents move no other.
+Each part draws with its own seed from the rest of the parts before: test first, then val, then
+train. So the seed of val does not change test, and new documents do not move others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from albor_core.data.mix.draw import draw
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, sift, text_sizes
 from albor_core.data.stage.output import Output, output_size, sample_of
 from albor_core.data.stage.record import CorpusRecord
@@ -43,8 +43,8 @@ _WHOLE = 1e-9  # shares are written with a few digits: their sum is not 1 to the
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """Shares and seeds by part; `by` says what falls into a part whole: all of a source, or each
-    file for itself.
+    """Shares and seeds by part; `by` says what is kept in one part: all of a source, or each
+    file.
     """
 
     shares: Mapping[str, float] = field(
@@ -54,7 +54,7 @@ class SplitPlan:
     by: str = "repository"
 
     def check(self) -> None:
-        """Raises UsageError."""
+        """Check shares and seeds. Raises UsageError."""
         for name, share in self.shares.items():
             if not 0 <= share <= 1:
                 raise UsageError(
@@ -69,20 +69,20 @@ class SplitPlan:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Those that get something, train first."""
+        """The parts that are not empty, train first."""
         return tuple(name for name in reversed(DRAWS) if self.shares[name] > 0)
 
 
 @dataclass(frozen=True)
 class PartRule:
-    """Where a source or file belongs, by its name and, where it is huge, its size."""
+    """Assigns a source or file to a part, by its name and, if it is huge, its size."""
 
     plan: SplitPlan
     largest: Mapping[str, float]
     """Part -> bytes beyond which it takes no single source or file: see `largest_held_out`."""
 
     def part_of(self, key: str, size: int) -> str | None:
-        """None where the shares leave it out."""
+        """The part of a key; None if the shares leave it out."""
         left = 1.0
         for name in DRAWS:
             share = self.plan.shares[name]
@@ -95,19 +95,19 @@ class PartRule:
 
 
 def largest_held_out(units: int, size: int, share: float) -> float:
-    """Bytes beyond which one of `units` documents (or sources), of `size` bytes in all, always
-    trains, whatever its name.
+    """The size in bytes beyond which one of `units` documents (or sources), of `size` bytes in all,
+    always trains, whatever its name.
 
     One that outweighs the whole share of val (and ten average ones: small corpora have big shares)
     would make validation a measure of itself. In Python's standard library 756 kB of prose for the
-    help system are more than half of all code held out.
+    help system are more than half of all held-out code.
     """
     return max(share * size, 10 * size / max(units, 1))
 
 
 def rule_for(plan: SplitPlan, units: int, size: int) -> PartRule:
-    """For a corpus of `units` sources (or files) with `size` bytes of text. Where nothing is for
-    train, no size is refused.
+    """The rule for a corpus of `units` sources (or files) with `size` bytes of text. Without a
+    train part, no size is refused.
     """
     held_out = {
         name: largest_held_out(units, size, plan.shares[name])
@@ -154,7 +154,7 @@ class Part:
 
 @dataclass
 class PartSizes:
-    """What a part gets."""
+    """The size of a part."""
 
     documents: int = 0
     bytes: int = 0
@@ -163,7 +163,7 @@ class PartSizes:
 
 @dataclass(frozen=True)
 class Division:
-    """Where everything will go."""
+    """The sizes of all parts."""
 
     parts: Mapping[str, PartSizes]
     left_out: int
@@ -172,8 +172,8 @@ class Division:
 
 
 def divide(source: Path, plan: SplitPlan) -> Division:
-    """Read names and sizes of all documents. Raises UsageError, NotFoundError, DataError, also
-    where a part whose share is above 0 gets nothing.
+    """Read names and sizes of all documents and divide them. Raises UsageError, NotFoundError,
+    DataError, also if a part whose share is above 0 gets nothing.
     """
     plan.check()
     corpus = open_corpus(source)
@@ -201,7 +201,7 @@ def divide(source: Path, plan: SplitPlan) -> Division:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """What was made, by part."""
+    """The results of a split, by part."""
 
     out: Path
     division: Division
@@ -219,8 +219,8 @@ def split(
 ) -> SplitReport:
     """Write `out`/train, `out`/val and `out`/test, those with a share; each as `run_step` does.
 
-    Nothing is written where a part is refused. `progress` counts documents, once for each part.
-    Raises as `divide` and `run_step`.
+    Nothing is written if a part is refused. `progress` counts documents, once per part. Raises as
+    `divide` and `run_step`.
     """
     division = divide(source, plan)
     _check_folder(source, out)
@@ -240,7 +240,7 @@ def split(
 
 @dataclass(frozen=True)
 class SplitCheck:
-    """What `split` would do; it can be done where `problems` is empty. `actions` by part: write,
+    """What `split` would do; it is possible if `problems` is empty. `actions` by part: write,
     resume, replace or keep.
     """
 
@@ -252,7 +252,7 @@ class SplitCheck:
 
 
 def plan_split(source: Path, out: Path, plan: SplitPlan, *, force: bool = False) -> SplitCheck:
-    """Read what `split` would read; write nothing, raise nothing that a user can cause."""
+    """Read what `split` would read; write nothing, and raise no error that a user can cause."""
     problems: list[Problem] = []
     division = None
     try:
@@ -294,7 +294,7 @@ def _size(source: Path, out: Path, division: Division, actions: Mapping[str, str
 
 
 def _action(source: Path, out: Path, step: Part, force: bool) -> str:
-    """Raises where the part is refused."""
+    """The action for a part. Raises an error if it is refused."""
     refuse_overlap(source, out)
     return planned_action(Output(out), step_identity(source, step), force=force)
 
@@ -322,7 +322,7 @@ def _source_sizes(corpus: Corpus) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _count_files(corpus: Corpus, rule: PartRule, found: Mapping[str, PartSizes]) -> int:
-    """Add every document to its part; how many have none."""
+    """Add every document to its part; return how many have none."""
     left_out = 0
     sources: dict[str, set[str]] = {name: set() for name in found}
     for table in names_and_sizes(corpus):

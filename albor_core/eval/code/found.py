@@ -1,6 +1,7 @@
-"""Where task files lie that go by a name: our own, and those of packages and caches here.
+"""Finds task files that are given by a name: Albor's own, and those of installed packages and
+caches.
 
-Nothing is fetched. A file that was named is always taken before one that goes by that name.
+Nothing is downloaded. A file that exists under the given path takes precedence over a name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NAMES = ("own", *_HUB)
 
 
 def task_file(said: Path) -> Path:
-    """The file that `said` names, or that goes by that name. Raises NotFoundError."""
+    """The file at the path `said`, or the one with that name. Raises NotFoundError."""
     name = str(said)
     if said.exists() or name not in NAMES:
         return said

@@ -1,4 +1,4 @@
-"""pass@k without bias: the chance that one of k drawn completions passes (Chen et al. 2021)."""
+"""Unbiased pass@k: the chance that one of k drawn completions passes (Chen et al. 2021)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from math import comb
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
-    """Of `n` completions of which `passed` pass, k drawn without putting back: 1 - C(n-c, k) /
-    C(n, k), rounded once. Raises ValueError where k completions cannot be drawn.
+    """pass@k of `n` completions of which c = `passed` pass, k drawn without replacement: 1 - C(n-c,
+    k) / C(n, k), rounded once. Raises ValueError if k completions cannot be drawn.
     """
     if not (0 <= passed <= n and 0 < k <= n):
         raise ValueError(f"pass@{k} of {passed} in {n} completions is not defined")

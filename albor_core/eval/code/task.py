@@ -1,4 +1,4 @@
-"""Code tasks put to a model: it goes on from each prompt, and what it wrote is run."""
+"""Evaluates a model on code tasks: it continues each prompt, and its completion is run."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class CodeEvaluation:
         return TaskResult(self.name, self.kind, scores, items.name, facts=facts)
 
     def _tasks(self) -> tuple[tuple[CodeTask, ...], tuple[CodeTask, ...]]:
-        """(those shown solved, those scored). Raises AlborError."""
+        """(tasks shown as solved examples, scored tasks). Raises AlborError."""
         said = self.section
         tasks = read_tasks(said.data)
         shown, rest = tasks[: said.shots], tasks[said.shots :][: said.limit]
@@ -129,7 +129,7 @@ class CodeEvaluation:
     def _completions(
         self, subject: EvaluatedModel, shown: Sequence[CodeTask], tasks: Sequence[CodeTask]
     ) -> list[list[str]]:
-        """Of each task, cut where they end."""
+        """The completions of each task, cut at their ends."""
         said = self.section
         found: list[list[str]] = [[] for _ in tasks]
         for stop in {task.stop for task in tasks}:
@@ -151,7 +151,7 @@ class CodeEvaluation:
 
 
 def _prompt(shown: Sequence[CodeTask], task: CodeTask) -> str:
-    """The task's own, after solved ones."""
+    """The task's own prompt, after solved examples."""
     before = (f"{one.prompt}{one.solution.rstrip()}\n[DONE]\n\n" for one in shown)
     return "".join(before) + task.prompt
 
@@ -159,7 +159,8 @@ def _prompt(shown: Sequence[CodeTask], task: CodeTask) -> str:
 def judged(
     tasks: Sequence[CodeTask], completions: Sequence[Sequence[str]], limits: ProgramLimits
 ) -> Iterator[dict[str, Any]]:
-    """A record a task, in their order. Programs run side by side, each text of a task once."""
+    """A record per task, in their order. Programs run in parallel, equal completions of a task only
+    once."""
     with ThreadPoolExecutor(min(_MOST_WORKERS, len(os.sched_getaffinity(0)))) as pool:
         running = [
             {
@@ -184,8 +185,8 @@ def judged(
 
 
 def check_sandbox(*, allow_weak: bool) -> Facts:
-    """What keeps programs in on this machine, found by running one. Raises AlborError where none
-    can be run, or where nothing keeps them from files or the network.
+    """The protections of the sandbox on this machine, found by running a program. Raises AlborError
+    if none can be run, or if nothing keeps programs from files or the network.
     """
     found = run_program(ProgramJob("def f():\n    return 1\n", "assert f() == 1", ("f",)))
     if not found.is_passed:

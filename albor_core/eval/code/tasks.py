@@ -1,4 +1,5 @@
-"""Code tasks as HumanEval and MBPP keep them: a prompt, tests, and a solution that passes them."""
+"""Reads code tasks in the formats of HumanEval and MBPP: a prompt, tests, and a solution that
+passes them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class CodeTask:
-    """One problem."""
+    """One code task."""
 
     id: str
     prompt: str
@@ -39,23 +40,23 @@ class CodeTask:
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """Where a completion ends, since what follows is not asked for."""
+        """Texts that end a completion."""
         return STOP_AFTER_FUNCTION if self.is_function else STOP_AFTER_PROGRAM
 
     def cut(self, completion: str) -> str:
-        """Up to the first of `stop`. A program may begin with what would end it."""
+        """The completion up to the first of `stop`. A program may begin with one of them."""
         begin = 0 if self.is_function else len(completion) - len(completion.lstrip())
         ends = [at for word in self.stop if (at := completion.find(word, begin)) >= 0]
         return completion[: min(ends)] if ends else completion
 
     def job(self, completion: str) -> ProgramJob:
-        """What is run to judge a completion, which has been cut."""
+        """The program and tests that judge a completion, which has been cut."""
         helpers = f"{self.prompt}\n    pass\n" if self.is_function else ""
         return ProgramJob(f"{self.prompt}{completion}\n", self.tests, self.names, helpers)
 
 
 def read_tasks(path: Path) -> tuple[CodeTask, ...]:
-    """Raises NotFoundError, DataError naming file, line and field."""
+    """Read the tasks of a file. Raises NotFoundError, DataError naming file, line and field."""
     tasks, seen = [], dict[str, str]()
     for where, record in _records(path):
         task = _task(record, where)
@@ -130,7 +131,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _task(record: Mapping[str, Any], where: str) -> CodeTask:
-    """Of HumanEval's kind if it has `test`, of MBPP's if it has `test_list`."""
+    """The task of a record: HumanEval's format if it has `test`, MBPP's if it has `test_list`."""
     if "test_list" in record:
         return _program_task(record, where)
     if "test" not in record:
@@ -151,8 +152,8 @@ def _task(record: Mapping[str, Any], where: str) -> CodeTask:
 
 
 def _program_task(record: Mapping[str, Any], where: str) -> CodeTask:
-    """The prompt is a docstring of the task and its first test, as zero-shot evaluations of MBPP
-    have it (Fried et al. 2022): without a test no model could know the function's name.
+    """A task whose prompt is a docstring with the task and its first test, as zero-shot evaluations
+    of MBPP have it (Fried et al. 2022): without a test no model could know the function's name.
     """
     field = "text" if "text" in record else "prompt"
     tests = [*_strings(record, where, "test_list"), *_strings(record, where, "challenge_test_list")]

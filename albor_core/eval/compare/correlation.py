@@ -1,4 +1,5 @@
-"""Whether scores go with the loss over the checkpoints of a run, and how sure that is of so few."""
+"""Correlates scores with the loss over the checkpoints of a run, with exact p-values for few
+points."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of two series, point by point. None where one of them does not move."""
+    """Correlations of two series, point by point. None if one of them is constant."""
 
     n: int
     spearman: float | None
@@ -30,8 +31,9 @@ class Correlation:
 
 
 def correlate(x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> Correlation:
-    """Rank correlation and linear one, each with the share of orders of `y` that go with `x` as
-    closely, or more: all orders of up to 8 points, else 20,000 drawn ones. No normality is assumed.
+    """Rank and linear correlation, each with the share of permutations of `y` that correlate with
+    `x` as closely or more: all permutations of up to 8 points, else 20,000 random ones. No
+    normality is assumed.
     """
     n = len(x)
     assert n == len(y) >= LEAST
@@ -43,7 +45,7 @@ def correlate(x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> Corre
 
 
 def ranks(values: Sequence[float]) -> NDArray[np.float64]:
-    """From 1; equal values share the mean of their ranks."""
+    """Ranks from 1; equal values share the mean of their ranks."""
     given = np.array(values, float)
     below = (given[None, :] < given[:, None]).sum(1)
     equal = (given[None, :] == given[:, None]).sum(1)

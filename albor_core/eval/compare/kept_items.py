@@ -1,4 +1,4 @@
-"""The kept items of two evaluations, side by side: which figures they have, and what they show."""
+"""Compares the stored items of two evaluations: their figures and their texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class KeptFigure:
-    """`value` reads an item's share of it."""
+    """A figure of stored items; `value` reads an item's part of it."""
 
     name: str
     better: str
@@ -42,7 +42,7 @@ _SAME = ("bytes", "answer", "middle", "prompt")  # of an item, whichever model i
 
 
 def read_items(path: Path) -> dict[str, Item]:
-    """By name. Raises DataError naming file and line."""
+    """Items by name. Raises DataError naming file and line."""
     found: dict[str, Item] = {}
     try:
         text = path.read_text()
@@ -62,7 +62,7 @@ _AGAIN = "evaluate again: albor eval apply --force"
 
 
 def check_same(a: Mapping[str, Item], b: Mapping[str, Item], task: str) -> None:
-    """Raises DataError where items of one name are of other data, or none has the other's name."""
+    """Raise DataError if items of one name come from different data, or if no item is in both."""
     shared = a.keys() & b.keys()
     if not shared:
         raise DataError(f"{task}: no item is in both", hint="evaluate both on the same data")
@@ -74,8 +74,8 @@ def check_same(a: Mapping[str, Item], b: Mapping[str, Item], task: str) -> None:
 
 
 def values(items: Mapping[str, Item], figure: KeptFigure, task: str) -> dict[str, Value]:
-    """Raises DataError for an item that lacks what the figure is made of. Items of no size, which
-    have no figure, are left out.
+    """The value of each item. Raises DataError for an item that lacks a field of the figure. Items
+    of size 0, which have no value, are left out.
     """
     found = {}
     for name, item in items.items():
@@ -90,7 +90,7 @@ def values(items: Mapping[str, Item], figure: KeptFigure, task: str) -> dict[str
 
 
 def pairs(a: Mapping[str, Item], b: Mapping[str, Item]) -> list[Pair]:
-    """What both wrote, first completion against first, where they did not write the same."""
+    """Pairs of completions, first with first, that differ between the two evaluations."""
     found = []
     for item in a:
         if item in b and (of_a := _text(a[item])) != (of_b := _text(b[item])):

@@ -1,7 +1,7 @@
-"""Two models on the same items: whether what one gains over the other could be chance.
+"""Tests whether the difference of two models on the same items could be chance.
 
-The test is on the difference of each item, not on two means: most of what scores vary by is that
-some items are hard, and that both models share.
+The test uses the difference of each item, not two means: most of the variation of scores comes from
+items that are hard for both models.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ Value = tuple[float, float]
 
 @dataclass(frozen=True)
 class Paired:
-    """`difference` is B minus A, `low` to `high` where it lies with 95 %: None of a single item,
-    and where none differs of items that are more than pass or fail: nothing tells by how much.
+    """The comparison of B with A. `difference` is B minus A, `low` to `high` its 95 % interval:
+    None for a single item, and if no item differs where items are more than pass or fail, since
+    nothing shows by how much they could.
     """
 
     n: int
@@ -44,30 +45,30 @@ class Paired:
 
     @property
     def most_differing(self) -> float | None:
-        """Where no item differs, the share that may all the same, exactly (95 %)."""
+        """If no item differs, the largest share that could still differ, exactly (95 %)."""
         return None if self.a_higher or self.b_higher else binomial_interval(0, self.n)[1]
 
     @property
     def can_show(self) -> bool:
-        """Whether so many items could show a difference, were all of them for one side."""
+        """Whether this number of items could show a difference if all favoured one side."""
         return 2.0 ** (1 - self.n) < LEVEL
 
     def verdict(self, better: str, p: float) -> str:
-        """Of B against A, by `p` as adjusted for other figures (`holm`)."""
+        """The verdict on B against A, by `p` as adjusted for other figures (`holm`)."""
         return verdict(self.difference if better == "max" else -self.difference, p)
 
 
 def verdict(gain: float, p: float) -> str:
-    """`better`, `worse` or `indistinguishable` at the 5 % level, by the sign of what `p` tests."""
+    """`better`, `worse` or `indistinguishable` at the 5 % level, by the sign of `gain`."""
     if p >= LEVEL or gain == 0:
         return "indistinguishable"
     return "better" if gain > 0 else "worse"
 
 
 def compare(a: Mapping[str, Value], b: Mapping[str, Value], *, seed: int = 0) -> Paired:
-    """Of the items that both have, which are at least one; the same every time for one `seed`.
+    """Compare the items that both have, at least one; deterministic for one `seed`.
 
-    A figure is the sum of amounts over the sum of what they are of, which is B's and A's alike.
+    A figure is a sum of amounts over a sum of sizes, and the sizes are equal for A and B.
     """
     items = sorted(a.keys() & b.keys())
     assert items
@@ -91,8 +92,8 @@ def compare(a: Mapping[str, Value], b: Mapping[str, Value], *, seed: int = 0) ->
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """Exact and two-sided: the chance of a split as uneven as this, or more, of as many items on
-    which the two differ, if each were as likely to go either way.
+    """Exact two-sided p: the chance of a split as uneven as this, or more, among the items on which
+    the two differ, if each were equally likely to go either way.
     """
     n, fewer = only_a + only_b, min(only_a, only_b)
     tail: int = sum(comb(n, i) for i in range(fewer + 1))
@@ -100,8 +101,8 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def sign_flip(differences: Sequence[float], seed: int = 0) -> tuple[float, str]:
-    """(p, method): how often a sum as far from 0 comes up if each difference may as well have had
-    the other sign. All ways are tried while there are few, else a sample, which counts itself.
+    """(p, method): how often a sum as far from 0 occurs if each difference had a random sign. All
+    combinations while there are few, else a sample, which counts itself.
     """
     change = np.array([one for one in differences if one != 0])
     if len(change) == 0:
@@ -122,8 +123,8 @@ def sign_flip(differences: Sequence[float], seed: int = 0) -> tuple[float, str]:
 def bootstrap(
     differences: Sequence[float], sizes: Sequence[float], seed: int = 0
 ) -> tuple[float | None, float | None]:
-    """The middle 95 % of the difference of figures of items drawn anew, with putting back; None of
-    a single item, which says nothing of how others would differ.
+    """The middle 95 % of the difference over items resampled with replacement; None for a single
+    item, which gives no information on the variation of others.
     """
     if len(differences) < 2:
         return None, None
@@ -137,7 +138,7 @@ def bootstrap(
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Each p as it has to be read among the others: of many figures one is always the smallest."""
+    """Holm's correction: each p adjusted for the number of figures compared."""
     order, found, worst = sorted(range(len(ps)), key=lambda at: ps[at]), [0.0] * len(ps), 0.0
     for rank, at in enumerate(order):
         worst = max(worst, min(1.0, ps[at] * (len(ps) - rank)))

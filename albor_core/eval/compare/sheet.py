@@ -1,7 +1,7 @@
-"""Pairs of completions for people to judge, without knowing whose they are, and what they judged.
+"""Makes sheets of completion pairs for people to judge blindly, and reads their ratings.
 
-The sheet says nothing of the models; which side is whose stands in a key beside it, which raters
-are not given. Some pairs come twice, with sides changed, to show how steady a rater is.
+The sheet does not name the models; a key beside it, which raters are not given, says which side is
+whose. Some pairs occur twice with sides swapped, to measure how consistent a rater is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pair:
 def make_sheet(
     pairs: Sequence[Pair], names: tuple[str, str], *, seed: int = 0, repeats: int = 0
 ) -> tuple[str, dict[str, Any]]:
-    """(CSV, key). Order, sides and which `repeats` pairs come again follow from `seed`."""
+    """(CSV, key). Order, sides and the `repeats` repeated pairs follow from `seed`."""
     chance = random.Random(seed)  # noqa: S311  an order, no secret
     rows = [(pair, chance.random() < 0.5) for pair in pairs]
     again = chance.sample(rows, min(repeats, len(rows)))
@@ -58,13 +58,13 @@ def make_sheet(
 
 
 def _inert(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula."""
+    """A cell that no spreadsheet interprets as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """What raters said of B against A. Ties count half for each."""
+    """The ratings of B against A. A tie counts half for each."""
 
     raters: int
     judged: int
@@ -90,7 +90,8 @@ class Ratings:
 
 
 def read_ratings(sheets: Sequence[Path], key: Mapping[str, Any]) -> Ratings:
-    """One sheet a rater. Raises NotFoundError, DataError naming file, line and column."""
+    """Read the ratings, one sheet per rater. Raises NotFoundError, DataError naming file, line and
+    column."""
     votes: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     count, left_open, sides = Counter[str](), 0, Counter[str]()
     for rater, path in enumerate(sheets):
@@ -162,7 +163,7 @@ def _answers(path: Path, pairs: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def read_key(path: Path) -> dict[str, Any]:
-    """Raises NotFoundError, DataError."""
+    """Read the key. Raises NotFoundError, DataError."""
     try:
         key = json.loads(path.read_text())
     except FileNotFoundError as error:
@@ -184,7 +185,7 @@ def read_key(path: Path) -> dict[str, Any]:
 
 
 def wilson(wins: float, n: int) -> tuple[float, float]:
-    """The interval of a share, which stays within 0 and 1 and is honest for few."""
+    """The Wilson interval of a share, which stays within 0 and 1 and is accurate for few items."""
     share, z2 = wins / n, _Z**2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = _Z / (1 + z2 / n) * sqrt(share * (1 - share) / n + z2 / (4 * n * n))
@@ -192,8 +193,8 @@ def wilson(wins: float, n: int) -> tuple[float, float]:
 
 
 def alpha(units: Sequence[Sequence[float]]) -> float | None:
-    """Krippendorff's, nominal: 1 is full agreement, 0 what chance gives. None without two raters of
-    one item; 1 where all say the same throughout.
+    """Krippendorff's alpha, nominal: 1 is full agreement, 0 that of chance. None without two raters
+    of one item; 1 if all give the same rating throughout.
     """
     rated = [unit for unit in units if len(unit) > 1]
     total = sum(map(len, rated))

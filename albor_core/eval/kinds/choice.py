@@ -1,9 +1,9 @@
-"""Choice tasks: which of the answers is the likeliest after its context.
+"""Multiple choice tasks: which answer is the most likely one after its context.
 
 A line of JSON an item: {"context": TEXT, "choices": [TEXT, ...], "answer": NUMBER}, the first
-choice being 0, or its text. A choice stands right behind its context: a blank between them is
-written in one of the two. Both are encoded as one text and parted where the context ends; blanks
-that end the context go to the choice, as in lm-evaluation-harness.
+choice being 0, or its text. A choice directly follows its context: a blank between them belongs to
+one of the two. Both are encoded as one text and split where the context ends; trailing blanks of
+the context go to the choice, as in lm-evaluation-harness.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _NO_CONTEXT = (
 
 
 def read_questions(file: Path, limit: int | None = None) -> list[Question]:
-    """Raises NotFoundError, DataError naming file:line."""
+    """Read the questions of a file. Raises NotFoundError, DataError naming file:line."""
     lines = islice(json_lines(file), limit)
     found = [_question(file, number, record) for number, record in lines]
     if not found:
@@ -126,7 +126,8 @@ def _question(file: Path, number: int, record: Mapping[str, Any]) -> Question:
 def parted(
     encode: Callable[[str], list[int]], context: str, choice: str, first: int | None
 ) -> tuple[list[int], list[int]]:
-    """The ids of both, encoded as one text; `first` stands where the context is empty."""
+    """The ids of context and choice, encoded as one text; `first` takes the place of an empty
+    context."""
     bare = context.rstrip()
     choice = context[len(bare) :] + choice
     if not bare:
@@ -168,7 +169,7 @@ def _answered(subject: EvaluatedModel, questions: Sequence[Question]) -> Iterato
 
 
 def _likeliest(values: Sequence[float]) -> int:
-    """The first of them where several are equal."""
+    """The index of the largest value, the first of several equal ones."""
     return max(range(len(values)), key=lambda i: values[i])
 
 

@@ -1,6 +1,6 @@
-"""Whether what is asked was seen in training: runs of ten words that a corpus and a task share.
+"""Measures contamination: runs of ten words that a training corpus and a task share.
 
-Both ways: items of which the corpus holds a run, and documents of the corpus that hold one of any
+It counts items of which the corpus holds a run, and documents of the corpus that hold one of any
 item. Words are letters, digits and underscores, in lower case. The corpus is streamed; in memory
 are the task's runs, and a record of each document that holds one.
 """
@@ -110,7 +110,7 @@ class ContaminationTask:
 
 
 class _Seen:
-    """What of the items was seen in documents."""
+    """The parts of items that were found in documents."""
 
     def __init__(self, items: ItemRuns) -> None:
         self.items = items
@@ -119,7 +119,7 @@ class _Seen:
         self._runs = np.zeros(len(items.runs), bool)
 
     def add(self, document: TextDocument, runs: Sequence[int]) -> dict[str, Any]:
-        """What of the items a document holds."""
+        """Add a document; return the parts of items that it holds."""
         hit: dict[str, int] = {}
         for run in runs:
             self._runs[run] = True
@@ -143,7 +143,7 @@ class _Seen:
 
 
 def _items(section: ContaminationSection) -> ItemRuns:
-    """Raises DataError, NotFoundError."""
+    """The runs of words of all items. Raises DataError, NotFoundError."""
 
     def refusal(most: int) -> DataError:
         what = f"{section.data}: more than {most:,} runs of {section.n} words"
@@ -156,7 +156,7 @@ def _items(section: ContaminationSection) -> ItemRuns:
 
 
 def _texts(section: ContaminationSection) -> Iterator[tuple[str, str]]:
-    """(name, all texts) of each item: of JSON lines whatever is text in them."""
+    """(name, all texts) of each item; of JSON lines every text field."""
     if is_json_lines(section.data):
         named = ((f"{number}", "\n".join(strings_in(r))) for number, r in json_lines(section.data))
     else:

@@ -1,6 +1,6 @@
-"""Documents to be evaluated: rows of Parquet, lines of JSON, or files of text.
+"""Reads documents to evaluate: rows of Parquet, lines of JSON, or text files.
 
-A text's group is a column's value, or for files the first folder below the one that was named.
+A text's group is the value of a column, or for files the first folder below the given one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import TEXT_COLUMNS, read_footer, usual_text_column
+from albor_core.data.stage.corpus import TEXT_COLUMNS, read_footer, usual_text_column
 from albor_core.run.errors import DataError, NotFoundError
 
 _ROWS = 256
@@ -38,7 +38,7 @@ class TextDocument:
 
 @dataclass(frozen=True)
 class TextDocuments:
-    """Opened data: that it can be read is known, and nothing of its texts yet."""
+    """Opened data: checked to be readable, with no text read yet."""
 
     path: Path
     files: tuple[Path, ...]
@@ -57,7 +57,7 @@ class TextDocuments:
         return islice(self._all(), self.limit)
 
     def count(self) -> int:
-        """How many there are. Raises DataError, OSError."""
+        """The number of documents. Raises DataError, OSError."""
         found = 1 if self.given is not None else sum(map(_count, self.files))
         return found if self.limit is None else min(found, self.limit)
 
@@ -108,8 +108,8 @@ _COLUMN = "name the column that holds texts: --set column=NAME"
 def open_documents(
     path: Path, *, column: str = "text", by: str | None = None, limit: int | None = None
 ) -> TextDocuments:
-    """Raises NotFoundError where nothing is, DataError where there is no such column, `by` is asked
-    of plain texts, or a folder holds no file.
+    """Open the data at a path. Raises NotFoundError if nothing is there, DataError if there is no
+    such column, `by` is used for plain texts, or a folder holds no file.
     """
     if not path.exists():
         raise NotFoundError(f"{path}: no such file or folder", hint="check the path and try again")
@@ -126,8 +126,8 @@ def open_documents(
 
 
 def _column_of(file: Path, column: str) -> str:
-    """`column`; where that is the usual one and `file` has it not, the first that it has of those
-    that texts are called by. Raises DataError, NotFoundError.
+    """The text column: `column`, or, if that is the default and missing, the first of the usual
+    names that the file has. Raises DataError, NotFoundError.
     """
     if column != TEXT_COLUMNS[0]:
         return column
@@ -140,12 +140,12 @@ def _column_of(file: Path, column: str) -> str:
 
 
 def is_json_lines(file: Path) -> bool:
-    """Whether it is called so."""
+    """Whether the file has a name of JSON lines."""
     return file.suffix in _JSON_LINES
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number of the line from 1, object); empty lines are passed over.
+    """(line number from 1, object); empty lines are skipped.
 
     Raises DataError naming file:line, NotFoundError.
     """

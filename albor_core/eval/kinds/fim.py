@@ -1,4 +1,4 @@
-"""Fill-in-the-middle: given what stands before and after a hole, is it filled letter by letter?
+"""Evaluates fill-in-the-middle: whether the model fills a hole in a text letter by letter.
 
 Items are lines of JSON {"prefix", "suffix", "middle"}, or are cut out of documents by seed: a hole
 of whole lines in the middle of each, the same ones on every machine.
@@ -117,7 +117,7 @@ class FimTask:
 
 
 def holes(section: FimSection) -> Iterator[FimItem]:
-    """In order. Raises NotFoundError, DataError."""
+    """The items in order. Raises NotFoundError, DataError."""
     if is_json_lines(section.data):
         yield from _given(section.data, section.limit)
         return
@@ -135,8 +135,8 @@ def holes(section: FimSection) -> Iterator[FimItem]:
 
 
 def cut_out(document: TextDocument, section: FimSection) -> FimItem | None:
-    """A hole of whole lines that are not blank, with a line before and one after it; None where the
-    text has none. Which one depends on the text and the seed alone.
+    """A hole of whole non-blank lines, with a line before and one after it; None if the text has
+    none. The choice depends only on the text and the seed.
     """
     lines = document.text.splitlines(keepends=True)
     able = [n for n in range(1, len(lines) - 1) if lines[n].strip()]
@@ -171,7 +171,8 @@ def _given(file: Path, limit: int | None) -> Iterator[FimItem]:
 
 
 def _judged(hole: FimItem, text: str) -> Mapping[str, Any]:
-    """Exact to the letter but for blanks at both ends; and whether the first line is."""
+    """Whether the text equals the hole, ignoring blanks at both ends, and whether its first line
+    does."""
     wanted, found = hole.middle.strip(), text.strip()
     first = (wanted.splitlines() or [""])[0], (found.splitlines() or [""])[0]
     return {

@@ -1,4 +1,5 @@
-"""How well a model predicts text: bits per byte and perplexity, of documents and of groups."""
+"""Measures how well a model predicts text: bits per byte and perplexity, of documents and of
+groups."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class TextTask:
         return open_documents(said.data, column=said.column, by=said.by, limit=said.limit)
 
     def _sizes(self, max_context: int) -> tuple[int, int]:
-        """Window and stride."""
+        """Window and stride in tokens."""
         window = self.section.window or max_context
         return window, self.section.stride or (window + 1) // 2
 
@@ -147,7 +148,7 @@ def _scored(
     window: int,
     stride: int,
 ) -> Iterator[dict[str, Any]]:
-    """A record a document: ln p of its tokens, how many they are, and the bytes they stand for."""
+    """A record per document: ln p of its tokens, their number, and the bytes they stand for."""
     pairs, counts, sizes = [], [], []
     for document in documents:
         encoded = subject.tokenizer.encode(document.text, add_special_tokens=False)
@@ -185,7 +186,7 @@ def _scores(task: str, records: list[dict[str, Any]]) -> Iterator[Score]:
 
 
 def _bits(name: str, records: list[dict[str, Any]]) -> Score:
-    """Bits per byte of all bytes, not the mean over documents; its standard error is that of a
+    """Bits per byte over all bytes, not the mean over documents; its standard error is that of a
     ratio of sums, by the delta method over documents.
     """
     size, n = sum(one["bytes"] for one in records), len(records)
@@ -206,7 +207,7 @@ def _by_group(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _groups(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is known of each package; nothing where there is one."""
+    """The figures of each group; empty if there is only one."""
     by_group = _by_group(records)
     return [
         {

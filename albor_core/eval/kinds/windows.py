@@ -1,4 +1,4 @@
-"""A long text in windows that a model can read, each of its tokens scored once.
+"""Splits a long text into windows that a model can read, with each token scored once.
 
 The first window scores all that it reads; each later one scores the `stride` tokens that follow,
 after as much of what came before as fits. That is lm-evaluation-harness's rolling window of
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 def windows(
     ids: Sequence[int], *, first: int | None, window: int, stride: int
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """(context, continuation) pairs whose continuations are `ids` in order, without the first of
-    them where nothing stands before it (`first` None). A pair reads `window` tokens at most.
+    """(context, continuation) pairs whose continuations are `ids` in order, without the first id if
+    nothing precedes it (`first` None). A pair reads at most `window` tokens.
     """
     assert 1 <= stride <= window
     whole = [*ids] if first is None else [first, *ids]

@@ -15,11 +15,11 @@ from textual.widget import Widget
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.attention.item import AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
-from albor_tui.model.cockpit import Cockpit, cockpit_of
+from albor_tui.model.cockpit import Cockpit, as_cockpit
 from albor_tui.model.desk import LiveDesk
 from albor_tui.model.source import LiveSource
 from albor_tui.terminal.textual_private import FrameScreen
@@ -55,7 +55,7 @@ class PollingScreen(FrameScreen):
     @property
     def cockpit(self) -> Cockpit:
         """The app that the screen is on."""
-        return cockpit_of(self.app)
+        return as_cockpit(self.app)
 
     @property
     def source(self) -> LiveSource:

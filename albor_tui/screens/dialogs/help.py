@@ -12,7 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from albor_tui.look import glyphs
-from albor_tui.model.cockpit import cockpit_of
+from albor_tui.model.cockpit import as_cockpit
 from albor_tui.widgets.key_bar import KnowsKeys, key_name
 
 
@@ -57,7 +57,7 @@ def keys_of(screen: Screen[object]) -> Content:
     keys: dict[str, tuple[bool, list[str], str]] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
         is_hidden = binding.system or not tooltip or binding.action == "quit"
-        if is_hidden or not cockpit_of(screen.app).permits(binding.action):
+        if is_hidden or not as_cockpit(screen.app).permits(binding.action):
             continue
         _, names, _ = keys.setdefault(binding.action, (node is screen, [], tooltip))
         names.append(key_name(screen.app, binding))

@@ -1,4 +1,4 @@
-"""Places in a text that must not be trained on: how they are looked for, and masked."""
+"""Finds and masks the places of a text that must not be trained on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET = b"<SECRET>"
 
 @dataclass(frozen=True, slots=True)  # a list of addresses may hold millions
 class Finding:
-    """Bytes `start` to `end` of a text, and what they are."""
+    """Bytes `start` to `end` of a text, and the kind of finding."""
 
     start: int
     end: int
@@ -28,8 +28,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Scanner:
-    """One way to find things. `hints` are regular expressions of RE2: a text that does not match
-    all of them holds nothing, and a whole column is asked at once, in linear time.
+    """A method to find something. `hints` are regular expressions of RE2: a text that does not
+    match all of them contains nothing, and a whole column is tested at once, in linear time.
     """
 
     hints: tuple[str, ...]
@@ -37,8 +37,8 @@ class Scanner:
 
 
 def findings(text: bytes, scanners: Iterable[Scanner]) -> list[Finding]:
-    """What `scanners` find, in the order of the text; of two that overlap, that of the earlier
-    scanner.
+    """The findings of `scanners`, in the order of the text; of two that overlap, that of the
+    earlier scanner.
     """
     found: list[Finding] = []
     for scanner in scanners:
@@ -47,7 +47,7 @@ def findings(text: bytes, scanners: Iterable[Scanner]) -> list[Finding]:
 
 
 def _joined(first: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
-    """`first`, and those of `more` that overlap none; both in order."""
+    """`first`, and those of `more` that overlap none of them; both in order."""
     joined: list[Finding] = []
     at, end = 0, 0
     for one in more:
@@ -63,7 +63,7 @@ def _joined(first: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
 
 
 def masked(text: bytes, found: Sequence[Finding]) -> bytes:
-    """`text` with a fixed word in the place of each."""
+    """`text` with each finding replaced by a fixed word."""
     pieces, at = [], 0
     for one in found:
         pieces += [text[at : one.start], MASKS.get(one.kind, SECRET)]

@@ -1,8 +1,8 @@
-"""Personal data in text, by its shape and its check digits: e-mail addresses, phone numbers, public
-IPv4 addresses, IBANs, credit cards.
+"""Finds personal data in text by its shape and check digits: e-mail addresses, phone numbers,
+public IPv4 addresses, IBANs, credit cards.
 
-Precision before recall, as for secrets: numbers in code are many, people's few. Reserved domains
-and networks, fictitious and test numbers, versions and object identifiers are left alone.
+Precision before recall, as for secrets: most numbers in code are not personal. Reserved domains and
+networks, fictitious and test numbers, versions and object identifiers are not reported.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _addresses(text: bytes) -> Iterator[Finding]:
 
 
 def _is_among_numbers(text: bytes, start: int, end: int) -> bool:
-    """A neighbour is a number with a fraction, as in the path of a drawing."""
+    """Whether a neighbour is a decimal number, as in the path of a drawing."""
     before = text[max(0, start - _NEAR) : start].split(b" ")[-2:-1]
     after = text[end : end + _NEAR].split(b" ", 2)[1:2]
     beside = [one.strip(b",-") for one in (*before, *after)]
@@ -222,7 +222,7 @@ def _ibans(text: bytes) -> Iterator[Finding]:
 
 
 def is_iban(number: bytes) -> bool:
-    """Its check digits are right: ISO 7064, mod 97-10, over letters as two digits."""
+    """Whether its check digits are right: ISO 7064, mod 97-10, over letters as two digits."""
     turned = (number[4:] + number[:4]).decode("ascii", "replace")
     try:
         return int("".join(str(int(one, 36)) for one in turned)) % 97 == 1
@@ -270,7 +270,8 @@ def _cards(text: bytes) -> Iterator[Finding]:
 
 
 def passes_luhn(number: bytes) -> bool:
-    """ISO/IEC 7812-1, annex B: every second digit from the right doubled, the sum ends in 0."""
+    """Whether its check digit is right, ISO/IEC 7812-1, annex B: every second digit from the right
+    doubled, the sum ends in 0."""
     digits = [code - 48 for code in reversed(number)]
     return (sum(digits[::2]) + sum(2 * d - 9 * (d > 4) for d in digits[1::2])) % 10 == 0
 

@@ -1,9 +1,9 @@
-"""Keys, tokens and passwords in text, by their shape: those of AWS, GitHub, Slack, OpenAI and other
-services, private keys, JSON web tokens, and random values under a name such as `api_key`.
+"""Finds keys, tokens and passwords in text by their shape: those of AWS, GitHub, Slack, OpenAI and
+other services, private keys, JSON web tokens, and random values under a name such as `api_key`.
 
-Precision before recall: what is masked must not be code. Placeholders, examples and names are left
-alone. Every pattern begins with a literal or a single class, every repetition is possessive, and a
-token is tried only where it begins, so that the work grows with the length of the text alone.
+Precision before recall: code must not be masked. Placeholders, examples and names are not reported.
+Every pattern begins with a literal or a single class, every repetition is possessive, and a token
+is tried only at its beginning, so that the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ _NOT_BASE64 = re.compile(rb"\\[nrt]|[^A-Za-z0-9+/=]+")
 
 
 def _private_keys(text: bytes) -> Iterator[Finding]:
-    """From the first line of each to its last; what has no key in between is talk of keys."""
+    """Each private key from its first line to its last; without a key in between it is only a
+    mention."""
     after = searched = 0
     for match in _BEGIN.finditer(text):
         if match.start() < after:
@@ -130,7 +131,7 @@ _NAME_HINT = (
 
 
 def _assignments(text: bytes) -> Iterator[Finding]:
-    """Random values whose name ends in such as `secret`, `password` or `api_key`."""
+    """Random values assigned to names that end in `secret`, `password`, `api_key` or the like."""
     for match in _VALUE.finditer(text):
         value = match[1]
         if not _is_random(value) or _is_placeholder(value):
@@ -141,7 +142,8 @@ def _assignments(text: bytes) -> Iterator[Finding]:
 
 
 def _name_before(left: bytes) -> bytes:
-    """The name that `left` assigns to, in lower case: NAME=, "NAME": ", NAME => "; b"" for none."""
+    """The name that `left` assigns to, in lower case: NAME=, "NAME": ", NAME => "; b"" if there is
+    none."""
     at = left.rstrip(b" \t\"'")
     if not at.endswith((b"=", b":", b"=>")) or at.endswith((b"==", b"!=", b"<=", b">=")):
         return b""
@@ -153,8 +155,8 @@ _HEX = re.compile(rb"[0-9a-f]{32,}+|[0-9A-F]{32,}+")
 
 
 def _is_random(value: bytes) -> bool:
-    """Looks drawn, not written: digits among letters, many different characters, classes that
-    change often. Names such as text-embedding-ada-002 and CamelCaseWords are not.
+    """Whether a value looks random: digits among letters, many different characters, frequent
+    changes of class. Names such as text-embedding-ada-002 and CamelCaseWords do not.
     """
     digits = sum(48 <= code < 58 for code in value)
     letters = sum(65 <= code < 91 or 97 <= code < 123 for code in value)
@@ -175,7 +177,7 @@ _CLASSES = bytes(
 
 
 def _entropy(value: bytes) -> float:
-    """Bits a byte."""
+    """Entropy in bits per byte."""
     n = len(value)
     return -sum(count / n * math.log2(count / n) for count in Counter(value).values())
 

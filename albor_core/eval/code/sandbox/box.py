@@ -1,7 +1,8 @@
-"""One program, judged apart: `run_program` gives a verdict and leaves nothing behind.
+"""Runs and judges one program in a sandbox: `run_program` returns a verdict and leaves nothing
+behind.
 
-The verdict is known by a word of this run's own, which goes to the judge after the program's
-process is there, and which that process never holds.
+A secret word of each run authenticates the verdict: it is sent to the judge after the program's
+process was forked, so that process never holds it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _HEAD = 4096  # bytes of a program's output that are kept
 
 @dataclass(frozen=True)
 class ProgramJob:
-    """A program and how it is judged."""
+    """A program, and the tests that judge it."""
 
     program: str
     tests: str
@@ -73,9 +74,9 @@ def run_program(
     *,
     without: frozenset[str] = frozenset(),
 ) -> ProgramVerdict:
-    """Run `job` apart and judge it. `without` leaves out protections (`namespaces`, `landlock`,
-    `seccomp`, `user`), to try what the others are worth. Raises AlborError where no program can be
-    run at all.
+    """Run `job` in a sandbox and judge it. `without` disables protections (`namespaces`,
+    `landlock`, `seccomp`, `user`), to test the others. Raises AlborError if no program can be run
+    at all.
     """
     limits = limits or ProgramLimits()
     with _work_folder() as folder:
@@ -95,7 +96,7 @@ def run_program(
 
 
 class _Watch:
-    """Listens to one sandbox until all of it is gone."""
+    """Listens to one sandbox until all its processes are gone."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], job: ProgramJob, limits: ProgramLimits, folder: Path
@@ -195,7 +196,8 @@ class _Watch:
         return "disk" if _size(self._folder) > limits.disk_bytes else ""
 
     def _kill(self) -> None:
-        """The judge, with whom all others go; who started it sees to that, and ends."""
+        """Kill the judge, and thereby all others: the process that started it ends them, and then
+        itself."""
         with contextlib.suppress(ProcessLookupError):
             if self._judge >= 0:
                 signal.pidfd_send_signal(self._judge, signal.SIGKILL)
@@ -226,7 +228,7 @@ _ENDINGS = {
 
 
 def _memory(processes: Iterable[int]) -> int:
-    """Bytes resident in all of them."""
+    """Resident bytes of all these processes."""
     pages = 0
     for pid in processes:
         with contextlib.suppress(OSError, IndexError):  # gone since
@@ -245,7 +247,8 @@ def _size(folder: Path) -> int:
 
 @contextlib.contextmanager
 def _work_folder() -> Iterator[Path]:
-    """For a program that has no file system of its own; gone afterwards, whatever it made of it."""
+    """A folder for a program without a file system of its own; removed afterwards with all
+    contents."""
     folder = Path(tempfile.mkdtemp(prefix="albor-code-", dir=_place()))
     try:
         yield folder

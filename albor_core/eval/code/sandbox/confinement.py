@@ -1,7 +1,7 @@
-"""How a program is confined: in namespaces where the kernel grants them, else by other means.
+"""Confines a program: in namespaces if the kernel grants them, else by other means.
 
 `enter_namespaces` and `build_root` are called by the process that starts the others; `lock_in` by
-the program's own, last of all before the program.
+the program's own process, right before the program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from albor_core.eval.code.sandbox import kernel
 
 @dataclass(frozen=True)
 class ProgramLimits:
-    """What one program may take."""
+    """Resource limits of one program."""
 
     wall_s: float = 10.0
     memory_bytes: int = 1 << 30
@@ -38,13 +38,13 @@ class ProgramLimits:
 
     @property
     def cpu_s(self) -> int:
-        """Of one process: above `wall_s`, by which one thread is ended before."""
+        """CPU seconds of one process: above `wall_s`, which ends a single thread first."""
         return ceil(self.wall_s) + 1
 
 
 @dataclass(frozen=True)
 class Facts:
-    """By what each kind of harm is kept from the machine; "none" where nothing does it."""
+    """The protection used against each kind of harm; "none" if there is none."""
 
     processes: str
     network: str
@@ -54,12 +54,12 @@ class Facts:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What nothing keeps: a program could do it."""
+        """The kinds of harm without protection, which a program could do."""
         return tuple(name for name, means in asdict(self).items() if means == "none")
 
 
 def enter_namespaces(without: frozenset[str]) -> bool:
-    """New namespaces for this process and its children; False where the kernel grants none."""
+    """Enter new namespaces with this process and its children; False if the kernel grants none."""
     if "namespaces" in without:
         return False
     uid, gid = os.geteuid(), os.getegid()
@@ -80,8 +80,8 @@ def enter_namespaces(without: frozenset[str]) -> bool:
 
 
 def build_root(limits: ProgramLimits, packages: str) -> bool:
-    """A file system of its own, in memory: the interpreter to read, and an empty /tmp that holds
-    `disk_bytes`. False, and nothing changed, where the kernel does not let us.
+    """Give the process a root file system in memory: the interpreter to read, and an empty /tmp of
+    `disk_bytes`. False, with nothing changed, if the kernel refuses.
     """
     sources = ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"]
     sources += [sys.base_prefix, *([packages] if packages else [])]
@@ -114,7 +114,7 @@ def build_root(limits: ProgramLimits, packages: str) -> bool:
 
 
 def _show(source: str, base: str) -> None:
-    """`source` at the same place below `base`, to be read."""
+    """Mount `source` read-only at the same path below `base`."""
     place = Path(base + source)
     if not Path(source).exists() or place.exists():  # or below one that is there already
         return
@@ -138,8 +138,8 @@ def _mount_writable(path: str, size: int) -> None:
 def drop_root(folder: str, facts: Facts, packages: str, without: frozenset[str]) -> tuple[str, int]:
     """Change from root to a user that owns nothing but `folder`; any other user stays as it is.
 
-    Returns the user now, in words, and a mask of the capabilities to keep: one to read files, where
-    the interpreter lies in a folder that only root can enter.
+    Returns a description of the resulting user, and a mask of the capabilities to keep: one to read
+    files, if the interpreter lies in a folder that only root can enter.
     """
     if os.geteuid() != 0 or "user" in without:
         return "our own", 0
@@ -166,7 +166,7 @@ def drop_root(folder: str, facts: Facts, packages: str, without: frozenset[str])
 
 
 def is_open_to_all(place: str) -> bool:
-    """Whether any user can enter it and every folder above it."""
+    """Whether any user can enter the folder and every folder above it."""
     whole = Path(place).resolve()
     try:
         return all(one.stat().st_mode & 0o001 for one in (whole, *whole.parents))
@@ -175,7 +175,7 @@ def is_open_to_all(place: str) -> bool:
 
 
 def limit_resources(most_of: Mapping[int, int]) -> None:
-    """Limits of this process by RLIMIT number, each as low as it was if that is lower."""
+    """Set limits of this process by RLIMIT number; a lower existing limit stays."""
     for what, most in most_of.items():
         hard = resource.getrlimit(what)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -190,7 +190,7 @@ def lock_in(
     keep: int,
     without: frozenset[str],
 ) -> None:
-    """ProgramLimits, capabilities, files, system calls: from here on there is no way back."""
+    """Apply limits and drop capabilities, files and system calls, irreversibly."""
     limit_resources(
         {
             resource.RLIMIT_CPU: limits.cpu_s,
@@ -223,7 +223,7 @@ def lock_in(
 
 
 def _let_copies_go_on() -> None:
-    """`shutil` copies what files hold where their modes and times cannot be set."""
+    """Make `shutil` copy contents only if modes and times cannot be set."""
 
     def leniently(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
@@ -237,7 +237,7 @@ def _let_copies_go_on() -> None:
 
 
 def offered(without: frozenset[str]) -> dict[str, bool]:
-    """Which protections other than namespaces there are; asked before /proc is out of sight."""
+    """Which protections besides namespaces exist; called before /proc is hidden."""
     return {
         "seccomp": "seccomp" not in without and kernel.knows_calls(),
         "landlock": "landlock" not in without and kernel.landlock_abi() > 0,
@@ -245,10 +245,10 @@ def offered(without: frozenset[str]) -> dict[str, bool]:
 
 
 def facts_of(has: dict[str, bool], *, has_namespaces: bool, has_root: bool) -> Facts:
-    """What protects, given what could be had. `user` is "" until `drop_root` says it.
+    """The protections, given what the kernel offers. `user` is "" until `drop_root` sets it.
 
     Landlock alone leaves modes, times and attributes open, and nothing else keeps signals from
-    other processes: without the filter of calls both are "none".
+    other processes: without the seccomp filter both are "none".
     """
     calls = "seccomp" if has["seccomp"] else "none"
     files = "landlock" if has["landlock"] and has["seccomp"] else "none"

@@ -1,4 +1,4 @@
-"""The process that starts a program's: namespaces, judge and program, then nothing left of them.
+"""The process that starts the judge and the program in namespaces, and removes both afterwards.
 
 `python -c "... main()" SETTINGS`: the job comes on stdin, what is known goes to stdout as lines of
 JSON (the judge's process, the facts, the verdict), the program's own output to stderr.
@@ -35,7 +35,7 @@ _SPARE_S = 30.0  # past the program's own time: who watches from outside is gone
 
 
 def main() -> None:
-    """The whole life of one program."""
+    """Run one program from the job to the verdict."""
     settings = json.loads(sys.argv[1])
     kernel.die_with_parent(signal.SIGTERM)
     if os.getppid() != settings["parent"]:
@@ -74,7 +74,8 @@ def main() -> None:
 def _judge_and_program(
     limits: ProgramLimits, facts: Facts, folder: str, packages: str, without: frozenset[str]
 ) -> NoReturn:
-    """This process becomes the judge, its child the program, before a word of the tests is here."""
+    """Fork: this process becomes the judge, its child the program, before any text of the tests is
+    in memory."""
     ours, theirs = socket.socketpair()
     program = os.fork()
     if program == 0:
@@ -140,7 +141,8 @@ def _be_the_program(
 
 
 def _wait_for_all(judge: int, *, has_namespaces: bool) -> None:
-    """Until all are gone: a namespace ends them with the judge, else each is looked for."""
+    """Wait until all processes are gone: a namespace ends them with the judge, otherwise each is
+    searched."""
     while True:
         try:
             pid, _ = os.wait()

@@ -1,8 +1,8 @@
-"""The process that holds the tests: it calls what the program defined, and says how that went.
+"""The process that holds the tests: it calls what the program defined, and reports the result.
 
-The program runs in another process and sees of the tests only the arguments it is called with. A
-plain value comes back by value and is compared here, so that nothing the program does to `assert`,
-to `==` or to its builtins reaches the comparison.
+The program runs in another process and sees only the arguments of calls. Plain values come back by
+value and are compared here, so that nothing the program does to `assert`, to `==` or to its
+builtins affects the comparison.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _FEW = 300  # characters of what went wrong
 
 
 class ProgramError(Exception):
-    """The program raised what has no class here."""
+    """An exception of the program whose class does not exist here."""
 
 
 class Judge:
-    """One program's tests."""
+    """Runs the tests of one program."""
 
     def __init__(self, channel: FrameChannel) -> None:
         self._channel = channel
@@ -31,10 +31,10 @@ class Judge:
         self.changed: list[Any] = []
 
     def verdict(self, program: str, helpers: str, tests: str, names: list[str]) -> tuple[str, str]:
-        """`passed`, `failed` (a test) or `error` (before any test), and what went wrong.
+        """`passed`, `failed` (a test) or `error` (before any test), and a description of the error.
 
-        `helpers` is code of the task on which its tests rely, run here as well; what `tests` name
-        beyond it is the program's.
+        `helpers` is code of the task that its tests rely on, run here as well; other names in
+        `tests` are the program's.
         """
         try:
             self.ask("load", program)
@@ -59,7 +59,7 @@ class Judge:
         exec(compile(text, name, "exec", dont_inherit=True), space)  # noqa: S102  in the sandbox
 
     def _fetch(self, tree: ast.AST, names: list[str], space: dict[str, Any]) -> None:
-        """What the program is asked for by name, into `space`; what it has not stays unknown."""
+        """Fetch the program's definitions by name into `space`; missing ones stay undefined."""
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         for name in sorted(used.union(names)):
             is_known = name in space or hasattr(builtins, name)
@@ -71,8 +71,8 @@ class Judge:
                     continue
 
     def ask(self, *question: Any) -> Any:
-        """The program's answer to a question; raises what it raised. The program may call functions
-        that it was given while it works on the answer.
+        """The program's answer to a question; raises what the program raised. The program may call
+        functions that it was given while it computes the answer.
         """
         try:
             return self._asked(question)
@@ -125,9 +125,9 @@ class Judge:
 
 
 class RemoteValue:
-    """Something of the program's that is not a plain value: a function, a class, an object.
+    """A value of the program's that is not a plain value: a function, a class, an object.
 
-    Equal to another of the program's if the program says so, and to no plain value.
+    It equals another one if the program says so, and never a plain value.
     """
 
     __slots__ = ("_id", "_judge")
@@ -188,7 +188,7 @@ class RemoteValue:
 
 
 def _change(old: Any, new: Any) -> None:
-    """`old` becomes like `new` in place, as it has where the program ran."""
+    """Change `old` in place to equal `new`, as happened in the program's process."""
     if type(old) is not type(new):
         raise WireError("the program's answer cannot be read")
     if isinstance(old, list | bytearray):

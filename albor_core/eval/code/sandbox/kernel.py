@@ -1,7 +1,7 @@
-"""What the kernel offers to keep a program in: namespaces, mounts, Landlock, seccomp, capabilities.
+"""Kernel functions that confine a program: namespaces, mounts, Landlock, seccomp, capabilities.
 
-Thin calls through ctypes, for Linux on x86-64 and arm64. Each raises OSError where the kernel says
-no; whoever calls decides what to fall back to.
+Thin calls through ctypes, for Linux on x86-64 and arm64. Each raises OSError if the kernel refuses;
+the caller decides on a fallback.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ def mount(
 
 
 def unmount(target: str) -> None:
-    """What is busy goes when its last user goes."""
+    """Unmount `target`, lazily if it is busy."""
     _checked(_libc.umount2(os.fsencode(target), _DETACH), f"unmount {target}")
 
 
 def pivot_root_here() -> None:
-    """The working directory becomes /, and nothing above it can be reached any more."""
+    """Make the working directory the root, so that nothing above it can be reached."""
     _syscall(_CALLS["pivot_root"], "pivot_root", b".", b".")
     unmount(".")
     os.chdir("/")
 
 
 def make_read_only(path: str) -> None:
-    """The mount at `path` and those below it; nothing in them gains privileges or is a device."""
+    """Make the mount at `path` and those below it read-only, without setuid and devices."""
     attributes = struct.pack("=QQQQ", MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)
     where, recursive = os.fsencode(path), 0x8000
     try:
@@ -81,27 +81,28 @@ def make_read_only(path: str) -> None:
 
 
 def die_with_parent(signal: int = _KILL) -> None:
-    """`signal` for this process when the thread that started it ends."""
+    """Have the kernel send `signal` to this process when the thread that started it ends."""
     _prctl(_SET_PDEATHSIG, signal, "prctl")
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parents end become children of this process."""
+    """Make this process the parent of orphaned descendants."""
     _prctl(_SET_CHILD_SUBREAPER, 1, "prctl")
 
 
 def hide_memory() -> None:
-    """No other process of this user may trace this one or read its memory."""
+    """Forbid other processes of this user to trace this one or read its memory."""
     _prctl(_SET_DUMPABLE, 0, "prctl")
 
 
 def keep_capabilities() -> None:
-    """Over the next change of user, so that `drop_capabilities` has one to leave."""
+    """Keep capabilities over the next change of user, so that `drop_capabilities` can leave one."""
     _prctl(_SET_KEEPCAPS, 1, "prctl")
 
 
 def drop_capabilities(keep: int = 0) -> None:
-    """All of them, for this process and whatever it starts; those of the mask `keep` stay here."""
+    """Drop all capabilities of this process and its children; those of the mask `keep` stay in this
+    process."""
     _prctl(_SET_NO_NEW_PRIVS, 1, "prctl")
     for number in range(64):
         if _libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0) < 0:
@@ -121,12 +122,12 @@ _OF_FILES = 0b110 | 1 | 1 << 14 | 1 << 15  # what a rule on a file may grant
 
 
 def landlock_abi() -> int:
-    """0 where the kernel has none."""
+    """The version of Landlock; 0 if the kernel lacks it."""
     return max(0, int(_libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, 0, 1)))
 
 
 def restrict_files(readable: Iterable[str], writable: Iterable[str]) -> None:
-    """From now on this process and its children use what is below these alone."""
+    """Restrict this process and its children to files below these folders, from now on."""
     abi = landlock_abi()
     rights = (1 << _ALL.get(abi, 16)) - 1
     network = 0b11 if abi >= 4 else 0  # no TCP either
@@ -205,7 +206,7 @@ _COLUMN, _ARCHITECTURE = _ARCHITECTURES.get(platform.machine(), (0, 0))
 
 
 def _numbers(of: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """By name, here; less what this machine has not."""
+    """System call numbers by name, on this architecture; calls that it lacks are left out."""
     here = {name: numbers[_COLUMN] for name, numbers in of.items()}
     return {name: number for name, number in here.items() if number != _NONE}
 
@@ -231,19 +232,19 @@ def _unless_equal(value: int, skip: int) -> _Line:
 
 
 def _when(call: int, then: Sequence[_Line]) -> list[_Line]:
-    """`then` ends with an answer; what it loads is undone by nothing, since it ends."""
+    """Filter lines for one system call; `then` must end with an answer."""
     return [_unless_equal(call, len(then)), *then]
 
 
 def _argument(place: int) -> _Line:
-    """Its low word."""
+    """The filter line that loads the low word of an argument."""
     return _load(16 + 8 * place)
 
 
 def _only(
     place: int, values: Sequence[int], found: int = _ALLOW, other: int = _REFUSE
 ) -> list[_Line]:
-    """The answer `found` where an argument is one of `values`, else `other`."""
+    """Filter lines that answer `found` if an argument is one of `values`, else `other`."""
     count = len(values)
     tests = [(0x15, count - at, 0, value) for at, value in enumerate(values)]
     return [_argument(place), *tests, _answer(other), _answer(found)]
@@ -281,7 +282,8 @@ def _filter(*, own_processes: bool, own_files: bool) -> list[_Line]:
 
 
 def _of_other_processes() -> dict[str, list[_Line]]:
-    """What a process may do to itself alone; 0 is the caller, and signals name it by its number."""
+    """Filter rules of calls that a process may apply to itself only; 0 is the caller, and signals
+    name it by its number."""
     own = _only(0, (0, os.getpid()))
     names = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
     of_process = [_argument(0), (0x15, 1, 0, 0), _answer(_REFUSE), *_only(1, (0, os.getpid()))]
@@ -293,7 +295,8 @@ def _of_other_processes() -> dict[str, list[_Line]]:
 
 
 def _of_truncation() -> dict[str, list[_Line]]:
-    """What empties a file without the right to write it that an old Landlock looks at."""
+    """Filter rules of calls that truncate a file without write permission, which an old Landlock
+    does not check."""
 
     def opening(flags: int) -> list[_Line]:
         wanted = [_argument(flags), (0x54, 0, 0, _TRUNCATES | 3)]
@@ -308,10 +311,12 @@ def _of_truncation() -> dict[str, list[_Line]]:
 
 
 def refuse_calls(*, own_processes: bool, own_files: bool) -> None:
-    """For this process and all it starts, for good: no network, no tracing, no mounts, no keys.
+    """Install a permanent filter for this process and its children: no network, no tracing, no
+    mounts, no keys.
 
-    Without processes of its own it changes no other one. Without files of its own it sets no
-    modes, owners, times and attributes, in its own folder neither: a filter sees no paths.
+    Unless it has `own_processes` it also cannot change other processes. Unless it has `own_files`
+    it cannot set modes, owners, times and attributes, not even in its own folder: a filter sees no
+    paths.
     """
     if not _ARCHITECTURE:
         raise OSError(38, f"no filter of system calls is known for {platform.machine()}")
@@ -326,7 +331,7 @@ def refuse_calls(*, own_processes: bool, own_files: bool) -> None:
 
 
 def descendants(of: int) -> list[int]:
-    """All processes below one, parents first, as far as they can be seen now."""
+    """All descendants of a process, parents first, as far as visible now."""
     found, stack = [], [of]
     while stack:
         children = _children(stack.pop())
@@ -336,7 +341,7 @@ def descendants(of: int) -> list[int]:
 
 
 def _children(of: int) -> list[int]:
-    """Those that one process's threads started, less what is gone by the time it is read."""
+    """The children of all threads of a process, without those already gone."""
     found: list[int] = []
     with contextlib.suppress(OSError):  # the process is gone, at once or while its threads are read
         for thread in Path(f"/proc/{of}/task").iterdir():
@@ -346,5 +351,6 @@ def _children(of: int) -> list[int]:
 
 
 def knows_calls() -> bool:
-    """Whether system calls can be refused here: their numbers are known, and the kernel filters."""
+    """Whether system calls can be filtered here: their numbers are known, and the kernel supports
+    filters."""
     return bool(_ARCHITECTURE) and Path("/proc/sys/kernel/seccomp/actions_avail").exists()

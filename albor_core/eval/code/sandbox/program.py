@@ -1,6 +1,7 @@
-"""The process of the program itself: it defines what the program defines, and answers calls.
+"""The process that runs the program: it executes the program's definitions and answers calls.
 
-It has no tests, no expected values and no word by which success is told: those are the judge's.
+It has no tests, no expected values and not the secret word that authenticates a verdict: those are
+the judge's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _FEW = 2000  # characters of an error's text
 
 
 class Program:
-    """Serves one channel until its other side is gone."""
+    """Serves one channel until its other side closes it."""
 
     def __init__(self, channel: FrameChannel) -> None:
         self._channel = channel
@@ -41,7 +42,7 @@ class Program:
         }  # fmt: skip
 
     def serve(self) -> None:
-        """Until the judge has no more questions."""
+        """Answer questions until the judge has no more."""
         try:
             while True:
                 self._channel.send(self._answer(self._channel.receive()))
@@ -78,7 +79,8 @@ class Program:
             raise NameError(name) from None
 
     def _call(self, what: Any, positional: list[Any], named: dict[str, Any]) -> Any:
-        """Arguments that the call changed in place go back with the answer."""
+        """Call a function; arguments that the call changed in place are returned with the
+        answer."""
         self._changed = []
         function, arguments = self._value(what), [self._value(one) for one in positional]
         result = function(*arguments, **{key: self._value(one) for key, one in named.items()})
@@ -106,7 +108,7 @@ class Program:
         return lambda *arguments: self._call_back(what, arguments)
 
     def _call_back(self, what: int, arguments: tuple[Any, ...]) -> Any:
-        """A function of the tests, which runs where the tests are."""
+        """Call a function of the tests, which runs in the judge's process."""
         self._channel.send(["call", what, [encode(one, self._by_name) for one in arguments]])
         while True:
             message = self._channel.receive()

@@ -1,7 +1,7 @@
-"""What passes between the judge and the program: values, and names for whatever else.
+"""The protocol between judge and program: values, and names for everything else.
 
-Frames of JSON with a length before them. Nothing that is read here is ever run: a hostile program
-can answer with a wrong value, and with nothing else.
+Frames of JSON with a length before them. Nothing that is read is ever executed: the worst a hostile
+program can send is a wrong value.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Named = Callable[[Any], list[Any]]
 
 
 class WireError(Exception):
-    """The other side is gone, or says what cannot be read."""
+    """The other side is gone, or sent something unreadable."""
 
 
 class FrameChannel:
-    """Frames through one socket, in both directions."""
+    """Sends and receives frames through one socket."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def send(self, message: Any) -> None:
-        """Raises WireError."""
+        """Send a message. Raises WireError."""
         body = json.dumps(message, separators=(",", ":")).encode()
         if len(body) > MOST_BYTES:
             raise WireError("a value is too large to be passed on")
@@ -43,7 +43,7 @@ class FrameChannel:
             raise WireError("the program ended before its tests did") from error
 
     def receive(self) -> Any:
-        """Raises WireError."""
+        """Receive a message. Raises WireError."""
         (size,) = struct.unpack("=I", self._exactly(4))
         if size > MOST_BYTES:
             raise WireError("the program answered with too much")
@@ -93,8 +93,8 @@ _HEX: dict[str, Any] = {"bytes": bytes, "bytearray": bytearray}
 
 
 def encode(value: Any, named: Named) -> Any:
-    """`value` for a frame. By exact type: what only looks like a plain value is passed by name, as
-    `named` says, and stays where it is.
+    """Encode `value` for a frame. Types are compared exactly: a value that only resembles a plain
+    one is passed by name, as `named` says, and stays in its process.
     """
     kind = type(value)
     if kind in _PLAIN or (kind is int and -_SMALL < value < _SMALL):
@@ -117,7 +117,8 @@ def encode(value: Any, named: Named) -> Any:
 
 
 def decode(form: Any, resolve: Callable[[str, Any], Any]) -> Any:
-    """The value of a form; `resolve(kind, what)` for what was passed by name. Raises WireError."""
+    """Decode a value; `resolve(kind, what)` gives those that were passed by name. Raises
+    WireError."""
     try:
         return _decoded(form, resolve)
     except (ValueError, TypeError, ArithmeticError, RecursionError, KeyError) as error:

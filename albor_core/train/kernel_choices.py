@@ -42,7 +42,7 @@ def card(device: torch.device) -> str:
 
 
 class KeptChoices:
-    """A folder of them. What cannot be read is decided anew; a folder that takes nothing is no
+    """A folder of them. What cannot be read is decided anew; a folder that takes nothing is not an
     reason to fail.
     """
 

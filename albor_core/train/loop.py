@@ -468,7 +468,7 @@ class Training:
             self._go_back(self.trouble)
 
     def _between_steps(self, brick: str) -> AbstractContextManager[object]:
-        """Work that is no part of a step, as a brick of the log interval."""
+        """Time work between steps, as a brick of the log interval."""
         return self.faults.slowed(self.timer.brick, self.step)(brick)
 
     def _log(self, held: AbstractContextManager[None]) -> None:
@@ -793,7 +793,8 @@ class Training:
             self.keeper.save(take, self.step, self.progress.evaluated_step)
 
     def _compare_ranks(self) -> None:
-        """Copies of one model that are no copies any more must not become a checkpoint."""
+        """Check that all copies of the model are equal: diverged copies must not become a
+        checkpoint."""
         if self.ranks.is_alone or self.ranks.is_sharded:
             return
         self.ranks.send_order(Word.COMPARE)

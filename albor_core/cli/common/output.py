@@ -382,7 +382,7 @@ def open_streams() -> None:
 
 
 def close_stdout() -> int:
-    """Flush; a reader that went away is no failure of ours, a full disk is. Gives the exit code."""
+    """Flush stdout and return the exit code: a closed pipe is not an error, a full disk is."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -146,7 +146,7 @@ def gc(
 
 
 def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:
-    """Show what would go and wait for a yes. Raises UsageError where nobody can answer."""
+    """Show what would be removed and wait for a yes. Raises UsageError without a terminal."""
     if wants_json() or not sys.stdin.isatty():
         items = f"{len(rows)} item{'' if len(rows) == 1 else 's'}"
         raise UsageError(f"cannot {what} {items} without --yes", hint="the same with --yes")

@@ -37,7 +37,7 @@ from albor_core.cli.train.resumed_run import (
     refuse_foreign,
     run_inside,
     run_to_resume,
-    take_from_elsewhere,
+    adopt_foreign_run,
 )
 from albor_core.cli.train.text_data import packed_overrides
 from albor_core.config.microbatches import MAX_RANKS_HERE
@@ -279,7 +279,7 @@ def _prepare(
     from albor_core.launch.run_folder import keep_places, new_run
 
     if run is not None:
-        take_from_elsewhere(run, loaded)
+        adopt_foreign_run(run, loaded)
     take_over(run, launched)
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
     if run is None:

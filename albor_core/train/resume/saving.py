@@ -47,7 +47,7 @@ class CheckpointSaving:
             self._show(source.step, str(source.path), float(source.manifest["created"]))
 
     def ask(self, command_id: str) -> None:
-        """Somebody wants a checkpoint of now or later, and an answer when it is on the disk."""
+        """Request a checkpoint of now or later, and an answer when it is on the disk."""
         self._asked.append(command_id)
         self.wanted = True
 

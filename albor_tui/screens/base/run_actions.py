@@ -289,7 +289,7 @@ def excess(view: RunView) -> str:
 
 
 def reason(offered: Offer, view: RunView) -> str:
-    """Why something cannot be done; with the command that works, where somebody may want one."""
+    """Why something cannot be done; with the command that works, if one may be wanted."""
     wants = view.is_active != (offered.action == "retry") and view.status != "completed"
     return f"{offered.why_not} ({offered.instead})" if wants else offered.why_not
 

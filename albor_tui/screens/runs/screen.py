@@ -252,7 +252,7 @@ class RunsScreen(RunActionsScreen):
         self.refresh_key_bar()
 
     def _rearrange(self) -> None:
-        """For somebody who asked for other rows or another order: the cursor stays in view."""
+        """Show other rows or another order at the user's request: the cursor stays in view."""
         self._arrange()
         self.query_one(RunTable).reveal()
 
@@ -544,7 +544,7 @@ class RunsScreen(RunActionsScreen):
         return selected or ([table.current] if table.current is not None else [])
 
     def _for_deed(self) -> list[RunView]:
-        """The same, for somebody who is to see which one it is."""
+        """The same, so that the user sees which one it is."""
         self.query_one(RunTable).reveal()
         return self.acted_on()
 

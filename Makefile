@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE  # or each process of the tests compiles the pa
 STAMP := $(VENV)/installed-$(PROJECT)
 USER_STAMP := $(VENV)/user-$(PROJECT)
 
-.PHONY: help demo test sweep research chaos check golden ui bench gpu peers install
+.PHONY: help demo quick test sweep research chaos check golden ui bench gpu peers install
 help:            ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  -/'
 
@@ -33,6 +33,9 @@ install: $(STAMP)
 
 demo: $(USER_STAMP)   ## two small models on real source code, compared, in minutes
 	$(BIN)/albor demo
+
+quick: $(STAMP)  ## FILE=path/to/module.py: types and tests of one module, in seconds
+	$(BIN)/python tests/quick.py $(FILE)
 
 # One process more than two cores have work for: a good part of the tests is waiting.
 test: $(STAMP)   ## every behaviour, on a CPU: 11 to 17 minutes on two cores

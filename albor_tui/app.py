@@ -25,7 +25,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 
 from albor_core.feed.attention.item import AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.look import glyphs, themes
 from albor_tui.look.ascii_look import AsciiOnly
 from albor_tui.lookout import Lookout

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -146,7 +146,7 @@ def _documents(target: str | None, *, once: bool) -> int:
     try:
         while True:
             if isinstance(feed, RunsFeed):
-                document = runs_document(feed.complete())
+                document: Mapping[str, Any] = runs_document(feed.complete())
             else:
                 document = snapshot(feed.run, feed=feed)
             _print(document, sys.stdout)
@@ -163,7 +163,7 @@ class _StdoutError(AlborError):
     """Whatever stdout is cannot be written: the error is told in words, wherever it came from."""
 
 
-def _print(document: dict[str, Any], stream: TextIO) -> None:
+def _print(document: Mapping[str, Any], stream: TextIO) -> None:
     """Raises BrokenPipeError, _StdoutError."""
     try:
         stream.write(json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
@@ -201,7 +201,7 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
 def _cockpit(options: argparse.Namespace) -> int:
     gc.disable()  # 40,000 objects of modules and styles, all to stay; the app enables it again
     run, place = _resolve(options.target)
-    from albor_core.feed.view import RunView
+    from albor_core.feed.view.run_view import RunView
     from albor_tui.app import AlborApp
     from albor_tui.look import glyphs, themes
     from albor_tui.model.desk import LiveDesk

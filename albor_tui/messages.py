@@ -6,19 +6,19 @@ Frequent ones replace their predecessor while it waits: a slow terminal skips st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view.run_view import RunsView, RunView
+from albor_core.run.light_dataclass import dataclass
 from albor_core.store.rows.series import Series
 
 if TYPE_CHECKING:
     from albor_core.config.reference import FieldDoc
     from albor_core.feed.attention.item import AttentionItem, AttentionList
     from albor_core.store.rows.rows import AlertRow
-    from albor_tui.model.desk import Matches, RunSelection
+    from albor_tui.model.desk import Matches, RunQuery
     from albor_tui.model.launchpad import Checked, ConfigFile
 
 
@@ -92,9 +92,9 @@ class LogArrived(Message):
 
 @dataclass
 class FilterAnswered(Message):
-    """The runs that the store keeps for a `RunSelection`, None where it cannot be understood."""
+    """The runs that the store keeps for a `RunQuery`, None where it cannot be understood."""
 
-    question: RunSelection
+    question: RunQuery
     found: Matches | None
     problem: str = ""
 
@@ -165,7 +165,7 @@ class RunFound(Message):
 
 @dataclass
 class OriginRead(Message):
-    """Where a run comes from, as feed.offers.origin_of says; None: it could not be read."""
+    """Where a run comes from, as feed.run.offers.origin_of says; None: it could not be read."""
 
     run_id: str
     path: str

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal
 
 from albor_core.andon.actions import ACTIONS, action_of
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.lenient import number_of, number_word
 
 KINDS = ("rule", "budget", "brick", "health", "machine")

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from albor_core.run.errors import AlborError, InUseError, NoCheckpointError, Not
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.query.resolve import find_run
+
+if TYPE_CHECKING:
+    from albor_core.documents.train import CheckpointRow, PrunedCheckpoint, VerifiedCheckpoint
 
 
 @click.group(
@@ -49,7 +52,7 @@ def ls(run: str, as_json: bool) -> None:
     finally:
         archive.close()
     if as_json:
-        rows = [
+        rows: list[CheckpointRow] = [
             {
                 "name": one.name,
                 "step": one.step,
@@ -110,7 +113,7 @@ def verify(run: str, steps: tuple[int, ...], as_json: bool) -> int:
     damaged = sum(bool(reason) for _, reason in results)
     code = 0 if not damaged else NoCheckpointError.exit_code if damaged == len(results) else 1
     if as_json:
-        rows = [
+        rows: list[VerifiedCheckpoint] = [
             {"name": path.name, "is_whole": not reason, "reason": reason or None}
             for path, reason in results
         ]
@@ -190,7 +193,7 @@ def prune(
     finally:
         os.close(lock)
     if as_json:
-        rows: list[dict[str, Any]] = [
+        rows: list[PrunedCheckpoint] = [
             {"name": path.name, "bytes": size} for path, size in sizes.items()
         ]
         emit(

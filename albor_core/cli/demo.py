@@ -119,7 +119,7 @@ def demo(out: Path, tokens: int, proof: bool, no_tui: bool, as_json: bool) -> No
     if has_screen and not all(r.reused for r in runs):
         _open_cockpit(runs[0].run)
     wait(runs, _Progress())
-    document = report(data, runs, time.monotonic() - began)
+    document: Any = report(data, runs, time.monotonic() - began)
     if as_json:
         emit(document)
         return
@@ -152,7 +152,7 @@ def _show_proof(root: Path, *, has_screen: bool, as_json: bool) -> None:
     began = time.monotonic()
     opened = open_proof(root)
     run = opened.run
-    document = {
+    document: Any = {
         "schema": "albor.demo.proof/1",
         "run": run.id,
         "path": str(run.path),

@@ -13,9 +13,9 @@ from albor_core.cli.common.alert_lines import AlertLines
 from albor_core.cli.common.count import FiniteRange
 from albor_core.cli.common.follow import progress_line
 from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
+from albor_core.feed.run.status import gather, judge
 from albor_core.feed.runs.of_visible import mains_of
-from albor_core.feed.runs.state_word import LIVE_WORDS, shown_word
-from albor_core.feed.runs.status import gather, judge
+from albor_core.feed.view.run_status import LIVE_WORDS, shown_word
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.guard_state import read_guard
 from albor_core.run.home.folders import check_home
@@ -77,7 +77,7 @@ def _print_no_run(*, once: bool, as_json: bool) -> None:
         print_note("no run is active; start one with: albor train apply CONFIG, or albor demo")
     elif once:
         from albor_core.feed.snapshot import runs_document
-        from albor_core.feed.view import RunsView
+        from albor_core.feed.view.run_view import RunsView
 
         emit(runs_document(RunsView()))
 
@@ -167,7 +167,7 @@ def _label(run: RunDir) -> str:
 
 def _newest(run: RunDir, state: dict[str, Any]) -> dict[str, Any]:
     """The figures that a run ended with, which its journal may know better than its state file."""
-    from albor_core.feed.runs.newest import figures_of_journal, figures_of_state, newest
+    from albor_core.feed.view.newest import figures_of_journal, figures_of_state, newest
 
     found = newest(figures_of_state(state), figures_of_journal(run.journal))
     told = {"global_step": found.step, "loss": found.values.get("loss")}

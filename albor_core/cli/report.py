@@ -54,9 +54,8 @@ def report(
     with out_file(out, replace=force) as file:
         file.write(page)
     if as_json:
-        runs = {"runs": ids[:MOST_RUNS], "left_out": ids[MOST_RUNS:]}
-        document = {"schema": "albor.report/1", **runs, "out": str(out)}
-        emit({**document, "bytes": len(page)})
+        emit({"schema": "albor.report/1", "runs": ids[:MOST_RUNS], "left_out": ids[MOST_RUNS:],
+              "out": str(out), "bytes": len(page)})  # fmt: skip
     else:
         print_note(f"{out}: {len(page):,} bytes")
     if cut := ids[MOST_RUNS:]:

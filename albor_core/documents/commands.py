@@ -123,6 +123,13 @@ class GpuDocument(TypedDict):
     why_none: str | None
 
 
+class ParameterHelp(Closed):
+    type: str
+    choices: list[str]
+    is_required: bool
+    is_repeatable: bool
+
+
 class CommandHelp(Closed):
     path: str
     """As it is typed: `albor runs ls`."""
@@ -135,15 +142,11 @@ class CommandHelp(Closed):
     commands: list[CommandHelp]
 
 
-class ArgumentHelp(Closed):
+class ArgumentHelp(ParameterHelp):
     name: str
-    type: str
-    choices: list[str]
-    is_required: bool
-    is_repeatable: bool
 
 
-class OptionHelp(Closed):
+class OptionHelp(ParameterHelp):
     flags: Annotated[list[str], keywords(minItems=1)]
     off_flags: list[str]
     """What turns a flag off again."""
@@ -154,10 +157,6 @@ class OptionHelp(Closed):
     default: Scalar
     """Null also where it depends."""
     help: str
-    type: str
-    choices: list[str]
-    is_required: bool
-    is_repeatable: bool
 
 
 class HelpDocument(Closed):

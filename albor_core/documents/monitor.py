@@ -58,7 +58,7 @@ class BrickFigures(TypedDict):
     measured_ms: float | None
     budget_ms: Any
     learned_ms: float | None
-    """The learned budget, if no budget is set."""
+    """What it may take by what it took at first, where no budget was set."""
 
 
 class BudgetUse(TypedDict):
@@ -176,7 +176,7 @@ class RunNow(RunNowFields):
     samples_per_s: float | None
     step_ms: float | None
     trend: list[float | None]
-    """The curve of the first metric, if that is not a training loss."""
+    """The curve of the first metric, where that is not a training loss."""
     loss_history: list[float | None]
     lr_history: list[float | None]
     grad_norm_history: list[float | None]
@@ -351,7 +351,7 @@ class RunOfTable(RunNowFields):
     samples_per_s: Any
     step_ms: Any
     trend: list[Any]
-    """The curve of the first metric, if that is not a training loss."""
+    """The curve of the first metric, where that is not a training loss."""
     loss_history: list[Any]
     lr_history: list[Any]
     grad_norm_history: list[Any]

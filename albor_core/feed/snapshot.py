@@ -6,24 +6,27 @@ JSON alone; log lines are already clean text.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from albor_core.feed.attention.watch import entries_of
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.tail import last_lines
-from albor_core.feed.view import RunsView, RunView, plain
+from albor_core.feed.view.run_view import RunsView, RunView, plain
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import strict_json
 
-SCHEMA = "albor.monitor/1"
-RUNS_SCHEMA = "albor.monitor.runs/1"
+if TYPE_CHECKING:
+    from albor_core.documents.monitor import MonitorDocument, MonitorRunsDocument
+
+SCHEMA: Final = "albor.monitor/1"
+RUNS_SCHEMA: Final = "albor.monitor.runs/1"
 LOG_LINES = 50
 
 _DETAIL = ("alerts", "attempts", "events", "guard")  # have their own place in the document
 
 
-def snapshot(run: RunDir, *, feed: RunFeed | None = None) -> dict[str, Any]:
+def snapshot(run: RunDir, *, feed: RunFeed | None = None) -> MonitorDocument:
     """The whole of one run now. A caller that asks again passes the same `feed`, whose clock then
     measures silence. Raises NotFoundError if there is no such run.
     """
@@ -39,13 +42,14 @@ def snapshot(run: RunDir, *, feed: RunFeed | None = None) -> dict[str, Any]:
             feed.close()
 
 
-def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
+def document(view: RunView, feed: RunFeed) -> MonitorDocument:
     """The document of a view that `feed` gave."""
     meta = dict(feed.files.about)
     git = meta.get("git")
     if isinstance(git, dict):  # its patch is up to 256 KiB of raw source: not for a feed
         meta["git"] = {key: git.get(key) for key in ("commit", "dirty")}
-    shown = view.to_json()
+    shown: Any = view.to_json()
+    now: Any = {key: value for key, value in shown.items() if key not in _DETAIL}
     return {
         "schema": SCHEMA,
         "run": strict_json({**meta, "id": view.id, "path": view.path, "name": view.name}),
@@ -59,19 +63,23 @@ def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
         },
         "age_s": view.age_s,
         "attention": [item.to_json() for item in entries_of(view)],
-        "watched": view.signs.watched.words if view.is_active else "",
-        "now": {key: value for key, value in shown.items() if key not in _DETAIL},
+        "watched": view.diagnostics.watched.words if view.is_active else "",
+        "now": now,
         "state": strict_json(feed.files.state.get()),
         "guard": strict_json(view.guard),
         "alerts": shown["alerts"],
         "attempts": shown["attempts"],
         "events": shown["events"],
-        "log_tail": last_lines(feed.run.logs, LOG_LINES),
+        "log_tail": [*last_lines(feed.run.logs, LOG_LINES)],
     }
 
 
-def runs_document(view: RunsView) -> dict[str, Any]:
+def runs_document(view: RunsView) -> MonitorRunsDocument:
     """All runs of a view as one document: every field that the Runs screen shows."""
+    rows: Any = [
+        {key: value for key, value in row.to_json().items() if key not in _DETAIL}
+        for row in view.rows
+    ]
     return {
         "schema": RUNS_SCHEMA,
         "gpus": plain(view.gpus),
@@ -79,8 +87,5 @@ def runs_document(view: RunsView) -> dict[str, Any]:
         "problem": view.problem,
         "total": view.total,
         "active": len(view.active),
-        "runs": [
-            {key: value for key, value in row.to_json().items() if key not in _DETAIL}
-            for row in view.rows
-        ],
+        "runs": rows,
     }

@@ -17,8 +17,8 @@ from albor_core.run.values.defined_metrics import FACT, Defined, defined_by
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.names import meant_metric
 from albor_core.store.query.reader import Reader
-from albor_core.store.rows.rows import EventRow, KeyStat, Param
-from albor_core.store.rows.run_row import RunRow
+from albor_core.store.rows.rows import EventRow, KeyStat
+from albor_core.store.rows.run_row import Param, RunRow
 
 if TYPE_CHECKING:
     from albor_core.history.selection import Selection

@@ -11,8 +11,8 @@ from albor_core.history.columns import Column, Columns, column
 from albor_core.run.errors import UsageError
 from albor_core.store.query.export import last_values_of, params_of, summaries_of
 from albor_core.store.query.table import RunList
-from albor_core.store.rows.rows import KeyStat, Param
-from albor_core.store.rows.run_row import RunRow
+from albor_core.store.rows.rows import KeyStat
+from albor_core.store.rows.run_row import Param, RunRow
 
 T = TypeVar("T")
 _TOGETHER = 200  # runs whose params or summaries are read when one of them is asked for

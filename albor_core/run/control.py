@@ -14,7 +14,6 @@ import signal
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from albor_core.run.errors import TryAgainError, UsageError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_state import GuardState, read_guard
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import signal_holder
 from albor_core.run.rundir import RunDir, read_json
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+
+from albor_core.run.light_dataclass import dataclass
 
 
 class AlborError(Exception):

@@ -17,12 +17,12 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from albor_core.run.files.line_appender import LineAppender
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import NOT_FINITE, number_word
 

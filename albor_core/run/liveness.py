@@ -16,11 +16,11 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from albor_core.run.errors import AlborError, InUseError
+from albor_core.run.light_dataclass import dataclass
 
 _held: dict[tuple[int, int], int] = {}  # descriptors of locks taken here, by device and inode
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, len, pid

@@ -14,11 +14,12 @@ import json
 import os
 import re
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from albor_core.run.errors import NotFoundError
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import Liveness, liveness
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -14,12 +14,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from albor_core.run.files.whole_file import write_bytes
 from albor_core.run.headlines import RECORDED
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import load_json
 from albor_core.run.status import ENDS

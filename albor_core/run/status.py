@@ -1,6 +1,6 @@
 """What a run is doing now, in one word: the words, what each means, and how it is shown.
 
-A status is stored nowhere: feed/runs/status.py derives it from held locks and last words.
+A status is stored nowhere: feed/run/status.py derives it from held locks and last words.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.lenient import finite_of, text_of
 
 

@@ -72,45 +72,45 @@ def main(arguments: list[str] | None = None) -> int:
         return _follow(run)
     try:
         run.metadata()
-        life = begin(run, os.environ)
+        attempt = begin(run, os.environ)
         signals = SignalRequests()
-        signals.install(life)
+        signals.install(attempt)
     except AlborError as error:  # not our run, or not ours alone: touch nothing
         return _print_error(error)
     except OSError as error:
         return _refused(error)
     earlier = read_state(run.state) or {}
-    state = StateWriter(run.state, run_id=run.id, attempt=life.attempt, nonce=life.nonce)
+    state = StateWriter(run.state, run_id=run.id, attempt=attempt.number, nonce=attempt.nonce)
     state.fields["elapsed_seconds"] = earlier.get("elapsed_seconds") or 0.0
     state.fields["budgets"] = earlier.get("budgets") or []
     state.publish()
-    outcome = _live(life, signals, state, options)
+    outcome = _train(attempt, signals, state, options)
     try:
-        last_words(life, outcome)
+        last_words(attempt, outcome)
     except OSError as error:
         _write_line(f"{run.exit}: {error.strerror}")
     return outcome.code
 
 
-def _live(
-    life: Attempt, signals: SignalRequests, state: StateWriter, options: argparse.Namespace
+def _train(
+    attempt: Attempt, signals: SignalRequests, state: StateWriter, options: argparse.Namespace
 ) -> Outcome:
     training = crew = None
     is_lost = True
     times = StartTimes(process_age_s())
     try:
-        config = _config(life.run)
-        faults = faults_from(os.environ, attempt=life.attempt)
+        config = _config(attempt.run)
+        faults = faults_from(os.environ, attempt=attempt.number)
         state.phase("initializing", limit_s=config.guard.start_limit_s)
-        crew = _others(life, config)
+        crew = _others(attempt, config)
         if crew is not None:
-            crew.start(lambda outcome: _give_up(life, outcome))
+            crew.start(lambda outcome: _give_up(attempt, outcome))
         from albor_core.train.loop import Training  # noqa: PLC0415  loads torch: seconds
         from albor_core.train.step.brick_trace import TraceOrder  # noqa: PLC0415
 
         times.mark("imports")
         training = Training(
-            life,
+            attempt,
             config,
             signals,
             faults,
@@ -125,20 +125,26 @@ def _live(
         return _count_lost(outcome, training)
     except AlborError as error:
         _print_error(error)
-        return _record_failure(outcome_of(error, _step(life, training)), life, state, training)
+        return _record_failure(
+            outcome_of(error, _step(attempt, training)), attempt, state, training
+        )
     except Exception as error:  # a bug, and its traceback belongs into the log; or a rank is lost
         lost = None if crew is None else crew.loss()
         if lost is None:
             _refused(error)
-            return _record_failure(outcome_of(error, _step(life, training)), life, state, training)
+            return _record_failure(
+                outcome_of(error, _step(attempt, training)), attempt, state, training
+            )
         _write_line(f"error: {lost.message}")
-        return _record_failure(replace(lost, step=_step(life, training)), life, state, training)
+        return _record_failure(
+            replace(lost, step=_step(attempt, training)), attempt, state, training
+        )
     finally:
         if crew is not None:
             crew.close(is_lost=is_lost)
 
 
-def _others(life: Attempt, config: Config) -> RankProcesses | LaunchedRanks | None:
+def _others(attempt: Attempt, config: Config) -> RankProcesses | LaunchedRanks | None:
     """The ranks beside this one: those of its launcher, else they are started here."""
     launched, ranks = handed_rank(os.environ), config.training.distributed.world_size
     if launched is not None:
@@ -147,10 +153,10 @@ def _others(life: Attempt, config: Config) -> RankProcesses | LaunchedRanks | No
                 f"training.distributed.world_size: {ranks}, but {launched} was started",
                 hint="start it again with the same launcher",
             )
-        return LaunchedRanks(life, launched, limit_s=0.9 * config.guard.start_limit_s)
+        return LaunchedRanks(attempt, launched, limit_s=0.9 * config.guard.start_limit_s)
     for name in TORCHRUN:  # a launcher of one process: accelerate would look for more
         os.environ.pop(name, None)
-    return RankProcesses(life, ranks, [str(life.run.path)]) if ranks > 1 else None
+    return RankProcesses(attempt, ranks, [str(attempt.run.path)]) if ranks > 1 else None
 
 
 def _config(run: RunDir) -> Config:
@@ -166,28 +172,28 @@ def _config(run: RunDir) -> Config:
     return parse_config(raw, file=str(path))
 
 
-def _give_up(life: Attempt, lost: Outcome) -> None:
+def _give_up(attempt: Attempt, lost: Outcome) -> None:
     """A rank is gone and this process waits for it in a call that nothing can end."""
     _write_line(f"error: {lost.message}")
     try:
-        last_words(life, lost)
+        last_words(attempt, lost)
     except OSError as error:
-        _write_line(f"{life.run.exit}: {error.strerror}")
+        _write_line(f"{attempt.run.exit}: {error.strerror}")
     os._exit(lost.code)
 
 
 def _follow(run: RunDir) -> int:
     """One attempt of a rank above 0."""
     join_crew()
-    life = Attempt(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
-    dump_stacks_to(run.logs / f"a{life.attempt:04d}.rank{my_rank()}.stacks")
+    attempt = Attempt(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
+    dump_stacks_to(run.logs / f"a{attempt.number:04d}.rank{my_rank()}.stacks")
     follower = None
     try:
         config = _config(run)
-        faults = faults_from(os.environ, attempt=life.attempt)
+        faults = faults_from(os.environ, attempt=attempt.number)
         from albor_core.train.rank_loop import RankLoop  # noqa: PLC0415  loads torch: seconds
 
-        follower = RankLoop(life, config, faults)
+        follower = RankLoop(attempt, config, faults)
         follower.run()
         return 0
     except Exception as error:
@@ -215,15 +221,15 @@ def _join(launched: LaunchedRank) -> int:
     ignore_stops()
     try:
         run = RunDir(Path(hello.run))
-        life = Attempt(run, hello.attempt, hello.nonce)
+        attempt = Attempt(run, hello.attempt, hello.nonce)
         config = _shared_config(run, launched)
         if own is not None:
             refuse_other_config(launched, own, config.resolved())
         os.chdir(hello.cwd)
-        faults = faults_from(os.environ, attempt=life.attempt)
+        faults = faults_from(os.environ, attempt=attempt.number)
         from albor_core.train.rank_loop import RankLoop  # noqa: PLC0415  loads torch: seconds
 
-        follower = RankLoop(life, config, faults)
+        follower = RankLoop(attempt, config, faults)
         follower.run()
         member.leave()
         return 0
@@ -253,23 +259,23 @@ def _shared_config(run: RunDir, launched: LaunchedRank) -> Config:
         ) from error
 
 
-def _step(life: Attempt, training: Training | None) -> int:
+def _step(attempt: Attempt, training: Training | None) -> int:
     """Where it got to; before it could go on, where it would have gone on from."""
     if training is not None:
         return training.step
-    saved = newest(life.run.checkpoints)
+    saved = newest(attempt.run.checkpoints)
     return 0 if saved is None else saved[0]
 
 
 def _record_failure(
-    outcome: Outcome, life: Attempt, state: StateWriter, training: Training | None
+    outcome: Outcome, attempt: Attempt, state: StateWriter, training: Training | None
 ) -> Outcome:
     """Tell journal and state file that this attempt failed, as far as the disk lets us."""
     try:
         if training is not None:
             training.abandon()
             outcome = _count_lost(outcome, training)
-        journal = Journal(life.run.journal, attempt=life.attempt)
+        journal = Journal(attempt.run.journal, attempt=attempt.number)
         journal.event(
             "run.end",
             step=outcome.step,
@@ -281,7 +287,7 @@ def _record_failure(
         )
         journal.close()
     except OSError as error:
-        _write_line(f"{life.run.journal}: {error.strerror}")
+        _write_line(f"{attempt.run.journal}: {error.strerror}")
     state.fields["global_step"] = outcome.step
     state.phase("failed")
     return outcome

@@ -30,12 +30,12 @@ from albor_core.train.step.optimizer_step import Stepper, take_step
 class RankLoop:
     """One attempt of a rank above 0."""
 
-    def __init__(self, life: Attempt, config: Config, faults: Faults) -> None:
+    def __init__(self, attempt: Attempt, config: Config, faults: Faults) -> None:
         """Meets the others. Raises AlborError as rank 0 does."""
-        self.life, self.config, self.faults = life, config, faults
-        begins = not list_checkpoints(life.run.checkpoints)
-        self.parts = build(config, begins=begins, folder=folder_of(life.run))
-        prepare(self.parts, life.run.path, begins=begins)
+        self.attempt, self.config, self.faults = attempt, config, faults
+        begins = not list_checkpoints(attempt.run.checkpoints)
+        self.parts = build(config, begins=begins, folder=folder_of(attempt.run))
+        prepare(self.parts, attempt.run.path, begins=begins)
         self.step = 0
         self._stepper: Stepper | None = None
         self._val: list[Rows] | None = None
@@ -69,7 +69,7 @@ class RankLoop:
                 self._stepper = None
                 self.parts, self._stepper = plain_step(parts, "as rank 0")
             case Word.RESTORE:
-                checkpoint = Checkpoint(self.life.run.checkpoints / name_of(order.step), {})
+                checkpoint = Checkpoint(self.attempt.run.checkpoints / name_of(order.step), {})
                 trainer = checkpoint.trainer()
                 self.parts = parts = restore_parts(parts, checkpoint, trainer)
                 if self._stepper is None:  # no rollback: this attempt has chosen nothing yet

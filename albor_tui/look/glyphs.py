@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from albor_core.run.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from albor_core.feed.attention.item import AttentionItem
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 
 
 def name_of(view: RunView, tails: Mapping[str, str] | None = None) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from albor_core.feed.attention.item import AttentionList
-    from albor_core.feed.view import RunView
+    from albor_core.feed.view.run_view import RunView
     from albor_tui.model.desk import LiveDesk
     from albor_tui.model.launchpad import LiveLaunchpad
     from albor_tui.model.source import LiveSource

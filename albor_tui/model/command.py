@@ -10,10 +10,10 @@ import json
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from albor_core.run.errors import AlborError, ConfigError, Problem, TryAgainError
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.program.argv import module_argv, module_env
 
 TIMEOUT_S = 60.0

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from albor_core.feed.runs.status import run_status
-from albor_core.feed.view import RunView
+from albor_core.feed.run.status import run_status
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.home.runs import runs_in
 from albor_core.run.rundir import read_json
@@ -40,7 +40,7 @@ _LONG_S = 600.0  # an export of long runs
 _VERIFY_S = 24 * 3600.0  # every byte of a data set; who leaves the screen ends it
 
 
-class RunSelection(NamedTuple):
+class RunQuery(NamedTuple):
     """Which runs of the store, and which of them first: by one of its sort keys."""
 
     words: str = ""
@@ -105,7 +105,7 @@ class LiveDesk:
         """Under a new guard: a training run from its newest checkpoint, another program by its
         command. Raises AlborError, also for a run that is complete or at work: it is looked at now,
         whatever the screen showed."""
-        from albor_core.feed.offers import offer, subject_of_run
+        from albor_core.feed.run.offers import offer, subject_of_run
 
         found = find_run(run)
         subject = subject_of_run(found, run_status(found))
@@ -136,7 +136,7 @@ class LiveDesk:
         albor("report", "--out", str(out), operands=tuple(runs), timeout_s=_LONG_S)
         return str(out)
 
-    def matching(self, question: RunSelection) -> Matches:
+    def matching(self, question: RunQuery) -> Matches:
         """The first MOST_BESIDES runs that a filter (store/query/filter.py) keeps. Raises
         FilterError, and NotFoundError where no store is.
         """
@@ -274,7 +274,7 @@ class LiveDesk:
         """What can stop a run besides its rules: its budgets, those of parts of a step included."""
         from albor_core.andon.budgets.limits import BudgetLimits
         from albor_core.andon.explain import explain
-        from albor_core.feed.watched import watching_section
+        from albor_core.feed.run.watched import watching_section
 
         place = find_run(run)
         resolved = read_json(place.config_resolved) or {}

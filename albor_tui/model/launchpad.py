@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.flatten import bare_leaves
 from albor_tui.model.command import albor
 from albor_tui.model.recent import recent_configs, remember

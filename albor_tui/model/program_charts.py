@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from albor_core.feed.view import ChartChoice, TerminalView
+from albor_core.feed.view.run_view import ChartChoice, TerminalView
 from albor_core.run.headlines import LOSSES as JUDGES
 
 LOSSES = ("train/loss", "val/loss")

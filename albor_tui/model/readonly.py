@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from albor_core.feed.attention.item import AttentionItem
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.messages import CommandReport
 from albor_tui.model.desk import LiveDesk

@@ -5,7 +5,7 @@ Names only: the page of a tab, `albor_tui/screens/tabs/KEY.py`, is loaded when i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from albor_core.run.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

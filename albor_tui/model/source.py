@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albor_core.feed.view import RunView, TerminalView
+from albor_core.feed.view.run_view import RunView, TerminalView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.home.runs import placed
 from albor_core.run.rundir import RunDir
@@ -21,7 +21,7 @@ from albor_tui.messages import AttentionChanged, CommandReport
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
     from albor_core.feed.runs.watch import RunsFeed
-    from albor_core.feed.view import RunsView
+    from albor_core.feed.view.run_view import RunsView
 
 ANSWER_S = 3.0
 DONE_S = 120.0
@@ -38,7 +38,7 @@ def deliver(view: RunView, cmd: str, argument: str = "") -> Iterator[CommandRepo
         return
     run = RunDir(folder)
     if run.liveness().guard is None:
-        from albor_core.feed.offers import subject_of_run, way_on
+        from albor_core.feed.run.offers import subject_of_run, way_on
 
         on = way_on(subject_of_run(run))
         yield CommandReport(name, cmd, "no guard", f"it has no guard ({on})")

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import LOADING, RunView
+from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.run.errors import AlborError
 from albor_core.store.rows.series import Series
 from albor_tui.messages import EvidenceFound
@@ -309,27 +309,11 @@ class AttentionScreen(RunActionsScreen):
         elif self.current is not None:
             self.show_message("this entry is of no run", "$ink-muted")
 
-    def action_retry(self) -> None:
-        self._ask("retry", "no, leave it")
-
-    def action_stop(self) -> None:
-        self._ask("stop", "no, keep it running")
-
-    def _ask(self, action: str, decline: str) -> None:
-        if views := self.acted_on():
-            self.ask(views, action, decline)
+    def ask(self, views: Sequence[RunView], action: str, decline: str = "no, leave it") -> None:
+        if views:
+            super().ask(views, action, decline)
         elif self.current is not None:
             self.show_message("this entry is of no run", "$ink-muted")
-
-    def action_pause(self) -> None:
-        views = self.acted_on()
-        if views and views[0].status == "paused":
-            self.resume(views)
-        elif views:
-            self.order(views, "pause")
-
-    def action_checkpoint(self) -> None:
-        self.order(self.acted_on(), "checkpoint")
 
     def action_acknowledge(self) -> None:
         item = self.current

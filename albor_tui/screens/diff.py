@@ -17,6 +17,7 @@ from albor_core.run.errors import AlborError
 from albor_core.store.diff.compare import MOST_RUNS, is_at_work
 from albor_tui.look import glyphs
 from albor_tui.messages import DiffReady
+from albor_tui.model.selection import RunSelection
 from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
@@ -54,15 +55,17 @@ class DiffScreen(PollingScreen):
 
     def __init__(self, run_ids: tuple[str, ...], names: Mapping[str, str]) -> None:
         super().__init__()
-        self._ids, self._left_out = run_ids[:MOST_RUNS], len(run_ids[MOST_RUNS:])
+        shown, left_out = run_ids[:MOST_RUNS], run_ids[MOST_RUNS:]
+        self.selection = RunSelection(shown, cursor=shown[0])  # A, the others are compared with it
+        self._left_out = len(left_out)
         self._names = names
         self._document: dict[str, Any] | None = None
         self._metric: str | None = None  # None: the one that stands for all
 
     def compose(self) -> ComposeResult:
-        names = " / ".join(self._names.get(i, i) for i in self._ids)
+        names = " / ".join(self._names.get(i, i) for i in self.selection.listed)
         if self._left_out:
-            names = f"{len(self._ids)} runs, {self._left_out} more left out: {names}"
+            names = f"{len(self.selection.listed)} runs, {self._left_out} more left out: {names}"
         yield TopBar("runs", "diff", names)
         yield VerdictPanel(id="verdict")
         yield Static(id="legend", markup=False)
@@ -83,7 +86,7 @@ class DiffScreen(PollingScreen):
         seen: dict[str, Any] | None = None
         for _ in self.ticking():
             try:
-                document = self.source.compare(self._ids, self._metric)
+                document = self.source.compare(self.selection.from_cursor, self._metric)
             except AlborError as error:
                 self.post_message(DiffReady(None, error.message))
                 continue
@@ -163,8 +166,8 @@ class DiffScreen(PollingScreen):
 
     def action_reference(self) -> None:
         """The next run is A, which the others are compared with."""
-        self._ids = (*self._ids[1:], *self._ids[:1])
-        name = self._names.get(self._ids[0], self._ids[0])
+        self.selection = self.selection.turned()
+        name = self._names.get(self.selection.cursor, self.selection.cursor)
         self.show_message(f"A is {name}: the others are compared with it", "$ink-muted")
         self.poll_now()
 

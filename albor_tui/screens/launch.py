@@ -17,7 +17,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, ConfigError
 from albor_tui.look import quantity
 from albor_tui.messages import (
@@ -28,7 +28,7 @@ from albor_tui.messages import (
     RunFound,
 )
 from albor_tui.model.command import Cancelled
-from albor_tui.model.launchpad import Checked, LiveLaunchpad
+from albor_tui.model.launchpad import Checked
 from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
@@ -70,10 +70,6 @@ class LaunchScreen(PollingScreen):
         self._is_starting = False
         self._is_listed = False  # whether the configs were looked for
 
-    @property
-    def launchpad(self) -> LiveLaunchpad:
-        return self.cockpit.launchpad
-
     def compose(self) -> ComposeResult:
         yield TopBar("runs", "launch")
         with Container(id="list"):
@@ -99,7 +95,7 @@ class LaunchScreen(PollingScreen):
 
     def follow(self) -> None:
         """Nothing here moves by itself: the configs are listed once."""
-        self.post_message(ConfigsFound(self.launchpad.configs()))
+        self.post_message(ConfigsFound(self.cockpit.launchpad.configs()))
 
     def on_unmount(self) -> None:
         self._cancel.set()
@@ -158,12 +154,14 @@ class LaunchScreen(PollingScreen):
         self, turn: int, path: Path, overrides: tuple[str, ...], cancelled: threading.Event
     ) -> None:
         try:
-            checked = self.launchpad.check(path, overrides)
-            fields = self.launchpad.fields(checked.values)
+            checked = self.cockpit.launchpad.check(path, overrides)
+            fields = self.cockpit.launchpad.fields(checked.values)
             self.post_message(ConfigChecked(turn, fields, checked))
             if cancelled.wait(DEBOUNCE_S):
                 return
-            self.post_message(PlanMade(turn, self.launchpad.plan(path, overrides, cancelled)))
+            self.post_message(
+                PlanMade(turn, self.cockpit.launchpad.plan(path, overrides, cancelled))
+            )
         except Cancelled:
             return
         except ConfigError as error:
@@ -301,7 +299,7 @@ class LaunchScreen(PollingScreen):
         shown = name or path.stem
         self.post_message(CommandReport(shown, "start", "sent"))
         try:
-            run_id, folder = self.launchpad.start(path, overrides, name)
+            run_id, folder = self.cockpit.launchpad.start(path, overrides, name)
         except AlborError as error:
             hint = f" ({error.hint})" if error.hint else ""
             self.post_message(CommandReport(shown, "start", "refused", error.message + hint))

@@ -20,7 +20,7 @@ from textual.containers import Container
 from textual.message import Message
 from textual.worker import get_current_worker
 
-from albor_core.feed.view import LOADING, RunView
+from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.run.errors import AlborError
 from albor_core.run.values.clean import clean
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, PinAsked, RunChanged
@@ -34,7 +34,8 @@ from albor_tui.screens.tabs.page import Page, PageRequest
 from albor_tui.terminal.stylesheet import KeptStylesheet
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.run.panels import AlertBanner, Head, ordered
+from albor_tui.widgets.run.alerts import AlertBanner, ordered
+from albor_tui.widgets.run.panels import Head
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 from albor_tui.widgets.tab_bar import TabBar
 
@@ -285,21 +286,6 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         pinned = [one.name for one in self._view.metrics if one.is_pinned]
         kind = "metric.unpin" if message.metric in pinned else "metric.pin"
         self.annotate([self._view], kind, message.metric)
-
-    def action_pause(self) -> None:
-        if self._view.status == "paused":
-            self.resume([self._view])
-        else:
-            self.order([self._view], "pause")
-
-    def action_checkpoint(self) -> None:
-        self.order([self._view], "checkpoint")
-
-    def action_retry(self) -> None:
-        self.ask([self._view], "retry")
-
-    def action_stop(self) -> None:
-        self.ask([self._view], "stop", "no, keep it running")
 
     def acted_on(self) -> Sequence[RunView]:
         return [self._view]

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.andon.actions import ACTIONS, action_of
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import AlertRow
 from albor_tui.look import glyphs, quantity

@@ -12,7 +12,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import LOADING, RunView
+from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of, tails_of_items

@@ -6,14 +6,15 @@ Columns have priorities: as many as fit are shown, and the name takes the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from albor_core.feed.runs.listed_metric import beside
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import HEADLINES, Headline
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.look.naming import name_of

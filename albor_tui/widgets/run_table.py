@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.segment import Segment
 from textual import events
@@ -22,8 +22,10 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.look import glyphs
+from albor_tui.model.selection import RunSelection
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cell_diff import line_regions
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
@@ -61,7 +63,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         Binding("end", "move(1000000)", "Last", show=False),
     ]
     runs: reactive[tuple[RunView, ...]] = reactive((), init=False, repaint=False)
-    selected: reactive[frozenset[str]] = reactive(frozenset(), init=False)
+    selection: reactive[RunSelection] = reactive(RunSelection(), init=False, repaint=False)
     sorted_by: reactive[str] = reactive("", init=False)
     cursor: reactive[int] = reactive(0, init=False, repaint=False)
 
@@ -79,7 +81,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._cursor_id = ""
+        self._by_id: dict[str, RunView] = {}
         self._needs = needs_of((), {})
         self._tails: Mapping[str, str] = {}
         self._groups: tuple[tuple[int, str], ...] = ()
@@ -137,6 +139,11 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         return self.runs[self.cursor] if 0 <= self.cursor < len(self.runs) else None
 
     @property
+    def acted_on(self) -> list[RunView]:
+        """The marked runs of the list, else the one under the cursor."""
+        return [self._by_id[run] for run in self.selection.acted_on]
+
+    @property
     def visible_ids(self) -> frozenset[str]:
         """The runs on the screen, and a page around them."""
         page, line = max(1, self.content_size.height), round(self.scroll_y)
@@ -149,8 +156,10 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if needs != self._needs:
             self._needs = needs
             self.refresh()
-        where = {view.id: i for i, view in enumerate(new)}
-        at = where.get(self._cursor_id, min(self.cursor, max(0, len(new) - 1)))
+        self._by_id = {view.id: view for view in new}
+        listed = tuple(self._by_id)
+        at = self.selection.index_in(listed, self.cursor)
+        self.selection = replace(self.selection, listed=listed)
         if len(old) != len(new) or at != self.cursor:
             self.set_reactive(RunTable.cursor, at)
             self.refresh()
@@ -174,13 +183,17 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if wanted != top:
             self.scroll_to(y=wanted, animate=False)
 
+    def watch_selection(self, old: RunSelection, new: RunSelection) -> None:
+        if old.marked != new.marked:
+            self.refresh()
+
     def watch_cursor(self, old: int, new: int) -> None:
         self._refresh_rows([old, new])
         self._announce()
 
     def _announce(self) -> None:
         view = self.current
-        self._cursor_id = view.id if view else ""
+        self.selection = replace(self.selection, cursor=view.id if view else "")
         self.post_message(self.Highlighted(view))
 
     def _refresh_cells(self, row: int, before: RunView, after: RunView) -> None:
@@ -280,7 +293,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
     def _line(self, view: RunView, width: int, at_cursor: bool) -> Content:
         g, gap = glyphs.current, " " * GAP
         mark = Content(" ")
-        if view.id in self.selected:
+        if view.id in self.selection.marked:
             mark = Content.styled(g.selected, "$accent")
         elif view.is_pinned:
             mark = Content.styled(g.pin, "$secondary")

@@ -11,8 +11,8 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from albor_core.feed.attention.item import AttentionList
-from albor_core.feed.runs.state_word import shown_word
-from albor_core.feed.view import RunsView
+from albor_core.feed.view.run_status import shown_word
+from albor_core.feed.view.run_view import RunsView
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
 from albor_tui.widgets.base import styled

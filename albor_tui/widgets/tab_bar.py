@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from textual import events
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.model.run_tabs import RunTab
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary

@@ -367,12 +367,13 @@ def main() -> None:
     wandb = options.peers / "wandb" / "bin" / "wandb" if options.peers else None
     has_peer = wandb is not None and wandb.exists()
     print(f"load before {os.getloadavg()[0]:.2f}, {os.cpu_count()} cores, {speed()}", flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    print(f"{'':52}{'albor':>10} {'':7}{'bar':>9} {'':8}{'leet' if has_peer else ''}", flush=True)
+    # whoever watched the runs may write to their folder for a second after they have ended
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         home = Path(scratch) / "home"
         os.environ["ALBOR_HOME"] = str(home)
-        figures = measured(options, home, Path(scratch), wandb if has_peer else None)
-    head = f"{'':52}{'albor':>10} {'':7}{'bar':>9} {'':8}{'leet' if has_peer else ''}"
-    print("\n".join([head, *(figure.line() for figure in figures)]))
+        for figure in measured(options, home, Path(scratch), wandb if has_peer else None):
+            print(figure.line(), flush=True)
     print(f"load after {os.getloadavg()[0]:.2f}, {speed()}")
 
 
@@ -385,21 +386,21 @@ def speed() -> str:
 
 def measured(
     options: argparse.Namespace, home: Path, scratch: Path, wandb: Path | None
-) -> list[Figure]:
-    figures: list[Figure] = []
+) -> Iterator[Figure]:
+    """The figures, each as soon as it is known."""
     with guarded_run("ended", rate=0, steps=3000) as ended:
         while not ended.exit.exists():
             time.sleep(0.2)
     with guarded_run("alive", rate=10, steps=10**7) as run:
-        figures += starting(options, home, run, ended, scratch, wandb)
+        yield from starting(options, home, run, ended, scratch, wandb)
         peer = peers(options, scratch, wandb)
-        figures += pressing(options, home, ended, peer.keys if peer else ())
+        yield from pressing(options, home, ended, peer.keys if peer else ())
         with albor(home, str(run.path)) as session:
             mine = watched(session, options.watch, run)
         with albor(home, str(ended.path)) as session:
             idle = watched(session, options.watch / 2)
         live, still = (peer.live, peer.idle) if peer else (None, None)
-        figures += [
+        yield from (
             Figure("watching: terminal output", mine.bytes_s, "B/s", 2048, live and live.bytes_s),
             Figure("watching: CPU", mine.cpu_percent, "%", 5, live and live.cpu_percent),
             Figure("watching: memory", mine.rss_mb, "MB", 100, live and live.rss_mb),
@@ -408,11 +409,10 @@ def measured(
             Figure("watching: no chart cell changed for, worst", mine.chart_still, "s", 3.0),
             Figure("ended run: terminal output", idle.bytes_s, "B/s", 0, still and still.bytes_s),
             Figure("ended run: CPU", idle.cpu_percent, "%", 1, still and still.cpu_percent),
-        ]
-        figures += slow(home, run)
+        )
+        yield from slow(home, run)
         with albor(home, str(run.path)) as session:
-            figures.append(Figure("killed run shown as dead", dead_after(session, run), "s", 5))
-    return figures
+            yield Figure("killed run shown as dead", dead_after(session, run), "s", 5)
 
 
 def starting(

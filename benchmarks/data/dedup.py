@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from albor_core.data.clean.minhash import bands_for
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.corpus import open_corpus
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from arguments import from_zero, new_folder, positive, there

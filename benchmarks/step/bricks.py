@@ -73,12 +73,12 @@ class Switched(Training):
     switches = True
 
     def _train_step(self, step: int) -> None:
-        self.timed = self.timer.brick if not hasattr(self, "timed") else self.timed
+        self.timed = self.brick_timer.brick if not hasattr(self, "timed") else self.timed
         if self.switches and not is_on(step):
-            self.timer.brick = lambda name: nullcontext()  # type: ignore[method-assign]
-            self.clock.is_disturbed = True  # no figures of bricks: the watch looks elsewhere
+            self.brick_timer.brick = lambda name: nullcontext()  # type: ignore[method-assign]
+            self.step_clock.is_disturbed = True  # no figures of bricks: the watch looks elsewhere
         else:
-            self.timer.brick = self.timed  # type: ignore[method-assign]
+            self.brick_timer.brick = self.timed  # type: ignore[method-assign]
         super()._train_step(step)
 
 

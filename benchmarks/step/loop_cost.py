@@ -80,24 +80,26 @@ class Switched(Training):
         clock, at = self.parts.clock, self.progress
         batch = clock.batch_at(at.sequences)
         where = {"start": clock.start(at.cursor, batch), "sequences": at.sequences + batch}
-        take_step(self.parts, self.stepper, self.faults, no_brick, step=step, batch=batch, **where)
+        stepper = self.train_state.stepper
+        take_step(self.parts, stepper, self.faults, no_brick, step=step, batch=batch, **where)
+        self.board.interval_log.read_late()  # of the full block before
 
     def _after_step(self) -> None:
         if not self._is_bare(self.step):
             super()._after_step()
         elif not self._is_bare(self.step + 1):  # the full block starts with clean counters
-            self._logged_at = self.step
-            self.clock.lap()
+            self.board.interval_log.begin()
+            self.step_clock.restart()
 
     def _save_if_wanted(self) -> None:
-        begun, is_wanted = time.perf_counter(), self.keeper.wanted
+        begun, is_wanted = time.perf_counter(), self.due.save
         super()._save_if_wanted()
-        if is_wanted and not self.keeper.wanted:
+        if is_wanted and not self.due.save:
             self.saves.append(time.perf_counter() - begun)
 
     def _turn(self, step: int) -> None:
         """A block ends, another begins."""
-        self.keeper.wait()
+        self.checkpoint_saving.wait()
         torch.cuda.synchronize()
         now = time.perf_counter()
         if step > WARM_STEPS + 1:

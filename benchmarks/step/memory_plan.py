@@ -107,8 +107,8 @@ def train(folder: Path, config: Path, words: list[str]) -> dict[str, Any]:
         argv=sys.argv, seed=0, config=config.read_bytes(), resolved=loaded.config.resolved(),
     )  # fmt: skip
     state = StateWriter(run.state, run_id=run.id, attempt=1, nonce="n1")
-    life, faults = Attempt(run, 1, "n1"), faults_from({}, attempt=1)
-    training = Training(life, loaded.config, SignalRequests(), faults, state)
+    attempt, faults = Attempt(run, 1, "n1"), faults_from({}, attempt=1)
+    training = Training(attempt, loaded.config, SignalRequests(), faults, state)
     outcome = training.run()
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
@@ -119,7 +119,7 @@ def train(folder: Path, config: Path, words: list[str]) -> dict[str, Any]:
         "allocated": torch.cuda.max_memory_allocated(),
         "reserved": reserved,
         "device": reserved + total - free - torch.cuda.memory_reserved(),
-        "chosen": type(training.stepper).__name__,
+        "chosen": type(training.train_state.stepper).__name__,
     }
 
 

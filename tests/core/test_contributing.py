@@ -1,4 +1,4 @@
-"""README's tree, CONTRIBUTING.md and docs/architecture.md name what is there."""
+"""README, CONTRIBUTING.md and the tree of docs/architecture.md name what is there."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def rooms() -> dict[str, str]:
 
 
 def tree() -> dict[str, str]:
-    """The folders of README's tree with their sentences."""
-    (block,) = re.findall(r"^```text\n(albor_core/.*?)^```$", README.read_text(), re.M | re.S)
+    """The folders of the tree in docs/architecture.md with their sentences."""
+    (block,) = re.findall(r"^```text\n(albor_core/.*?)^```$", ARCHITECTURE.read_text(), re.M | re.S)
     found, above = {}, []
     for line in block.splitlines():
         indent, name, sentence = re.fullmatch(r"( *)(\S+)/ +(.*)", line).groups()
@@ -37,10 +37,23 @@ def tree() -> dict[str, str]:
     return found
 
 
-def test_the_tree_of_the_readme_is_the_tree_of_the_code():
+def test_the_drawn_tree_is_the_tree_of_the_code():
     drawn = {name: words for name, words in tree().items() if name.startswith("albor_")}
     assert drawn == rooms()
     assert all((ROOT / name).is_dir() for name in tree())
+
+
+def test_the_first_forty_lines_of_the_readme_show_install_and_use_it():
+    head = "\n".join(README.read_text().splitlines()[:40])
+    assert re.search(r"^!\[.+\]\(docs/pictures/\w+\.svg\)$", head, re.M)
+    assert "git clone" in head and "pip install ./albor" in head
+    (code,) = re.findall(r"^```python\n(.*?)^```$", head, re.M | re.S)
+    assert len(code.splitlines()) == 3
+
+
+def test_the_readme_links_to_every_guide():
+    guides = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/how-to/*.md")}
+    assert guides <= set(re.findall(r"\]\(([^)#]+)", README.read_text()))
 
 
 def named(page: Path) -> list[str]:

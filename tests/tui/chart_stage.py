@@ -16,7 +16,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.rows import EventRow
 from albor_core.store.rows.series import Series

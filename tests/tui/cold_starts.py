@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from demo_store import start_live, stop_live
 from slow_reads import FILES, badge, braked, claims, lies, recorded, shown_on
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal

@@ -12,13 +12,13 @@ import fake_feed
 import pytest
 from textual.widgets import Input
 
-from albor_core.feed import offers
+from albor_core.feed.run import offers
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
 from albor_tui.screens.tabs import samples
 from albor_tui.widgets import alert_panels, attention_panels
 from albor_tui.widgets.data import set_list
-from albor_tui.widgets.run import card_list, checkpoint_list, event_list, panels
+from albor_tui.widgets.run import card_list, checkpoint_list, event_list, guard_panel, panels
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(panels, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setattr(alert_panels, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setattr(attention_panels, "now_wall", lambda: fake_feed.WALL)
-    for module in (card_list, checkpoint_list, event_list, samples, set_list):
+    for module in (card_list, checkpoint_list, event_list, guard_panel, samples, set_list):
         monkeypatch.setattr(module, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()

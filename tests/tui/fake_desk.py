@@ -16,12 +16,12 @@ from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.data.batch import StepRows, batch_of
 from albor_core.feed.data.known import DataShelf
 from albor_core.feed.data.sheet import DataSheet, sheet_of
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, Problem
 from albor_core.store.query.filter import parse_filter
 from albor_core.store.rows.rows import AlertRow
 from albor_tui.model.command import Cancelled
-from albor_tui.model.desk import Matches, RunSelection
+from albor_tui.model.desk import Matches, RunQuery
 from albor_tui.model.launchpad import Checked, ConfigFile
 
 RUNS = (("code-125m", "code-125m-3f2a91"), ("sweep-lr-3e3", "sweep-lr-3e3-0c11fe"))
@@ -269,7 +269,7 @@ class FakeDesk:
         self._do("report", tuple(runs), out.name)
         return str(out)
 
-    def matching(self, question: RunSelection) -> Matches:
+    def matching(self, question: RunQuery) -> Matches:
         parse_filter(question.words)
         return Matches(frozenset({"distill-50m-77aa10"}), 1)
 

@@ -23,8 +23,8 @@ from albor_core.feed.archive.patch import FileChange, Patch
 from albor_core.feed.archive.traced import TracedBricks
 from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.data.of_run import RunData
-from albor_core.feed.signs import RunSigns, Watched
-from albor_core.feed.view import BrickView, CheckpointView, RunsView, RunView
+from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
+from albor_core.feed.view.run_view import BrickView, CheckpointView, RunsView, RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import (
     AlertRow,
@@ -79,7 +79,7 @@ HOST = HostSample(
 )
 
 
-WATCHED = RunSigns(watched=Watched(2, by="loop", acts=True))
+WATCHED = RunDiagnostics(watched=Watched(2, by="loop", acts=True))
 
 
 RUNS = Path("/runs")  # where the fixed runs say that they lie; it is not there
@@ -136,7 +136,7 @@ def training(run_id: str = "code-125m-3f2a91", **changes: Any) -> RunView:
             last_step=15_000, last_wall=WALL - 95, best_step=14_000, best_value=2.4107
         ),
         rules_watching=2,
-        signs=WATCHED,
+        diagnostics=WATCHED,
         guards={"nan_skipped": 1},
         guard={"state": "running"},
         optimizer="adamw",

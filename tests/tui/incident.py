@@ -8,8 +8,8 @@ from typing import Any
 import fake_feed
 
 from albor_core.feed.attention.item import KINDS, AttentionItem, AttentionList, SinceLooked
-from albor_core.feed.signs import RunSigns, Watched
-from albor_core.feed.view import BrickView, BudgetView, RunView
+from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
+from albor_core.feed.view.run_view import BrickView, BudgetView, RunView
 from albor_core.store.rows.rows import EventRow
 from albor_core.telemetry.sample import GpuSample
 
@@ -38,7 +38,8 @@ def runs() -> tuple[RunView, ...]:
     """One that trains, one that died, one that hangs, one with NaN."""
     ended = {"is_live": False, "eta_s": None, "trainer_pid": None, "guard_pid": None, "gpu": ()}
     live = fake_feed.training(
-        gpu=eight_gpus(), signs=RunSigns(watched=Watched(3, by="loop", acts=True), ranks=8),
+        gpu=eight_gpus(),
+        diagnostics=RunDiagnostics(watched=Watched(3, by="loop", acts=True), ranks=8),
         bricks=BRICKS, brick_coverage=0.931,
         events=(EventRow(name="brick.traced", step=15_102, data={"path": TRACE}),),
         budgets=BUDGETS, health={"expected loss": "on track, 2.61-2.70"},

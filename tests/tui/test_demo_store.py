@@ -12,7 +12,7 @@ from settled import until
 from albor_core.store.file.paths import global_store
 from albor_core.store.query.reader import Reader
 from albor_tui.app import AlborApp
-from albor_tui.model.desk import LiveDesk, RunSelection
+from albor_tui.model.desk import LiveDesk, RunQuery
 from albor_tui.model.source import LiveSource
 from albor_tui.widgets.run_table import RunTable
 
@@ -36,7 +36,7 @@ async def test_the_demo_store_has_alerts_nan_odd_names_and_every_deed_works_on_i
     assert any(row.loss is not None and math.isnan(row.loss) for row in rows)
     desk, run = LiveDesk(), rows[0].id
     desk.annotate(run, "tag", "seen-by-test")
-    assert desk.matching(RunSelection("tag:seen-by-test")).ids == {run}
+    assert desk.matching(RunQuery("tag:seen-by-test")).ids == {run}
     desk.annotate(alerts[0].run_id, "ack", alerts[0].id)
     board = desk.board()
     acked = {row.id: row.acked_by for row in board.poll() or () if row.run_id == alerts[0].run_id}

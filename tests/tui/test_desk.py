@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.home.new_run import create_run
@@ -14,7 +14,7 @@ from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import notes_in, read_annotations, tags_in
 from albor_core.store.index.indexer import Indexer
 from albor_core.store.query.filter import FilterError
-from albor_tui.model.desk import LiveDesk, RunSelection
+from albor_tui.model.desk import LiveDesk, RunQuery
 from albor_tui.model.source import LiveSource
 
 
@@ -34,11 +34,11 @@ def index(run: RunDir, store) -> None:
 def test_a_folder_is_searched_through_the_stores_of_its_runs_too(tmp_path):
     low, high = (made(tmp_path / "out", n, loss=v) for n, v in (("low", 1.0), ("high", 9.0)))
     with pytest.raises(NotFoundError, match="no store yet"):
-        LiveDesk(tmp_path / "out").matching(RunSelection("loss<2"))
+        LiveDesk(tmp_path / "out").matching(RunQuery("loss<2"))
     index(low, None)  # in stores of their own alone
     index(high, None)
     assert not global_store().exists()
-    assert LiveDesk(tmp_path / "out").matching(RunSelection("loss<2")).ids == {low.id}
+    assert LiveDesk(tmp_path / "out").matching(RunQuery("loss<2")).ids == {low.id}
 
 
 def test_another_home_is_searched_in_its_own_store(tmp_path):
@@ -46,7 +46,7 @@ def test_another_home_is_searched_in_its_own_store(tmp_path):
     (tmp_path / "elsewhere" / "runs").mkdir(parents=True)
     index(run, tmp_path / "elsewhere" / "experiments.db")
     index(made(tmp_path / "here", "here", loss=1.0), global_store())
-    assert LiveDesk(tmp_path / "elsewhere").matching(RunSelection("loss<2")).ids == {run.id}
+    assert LiveDesk(tmp_path / "elsewhere").matching(RunQuery("loss<2")).ids == {run.id}
 
 
 def test_what_no_run_of_a_folder_has_is_refused_and_what_one_has_is_not(tmp_path):
@@ -57,9 +57,9 @@ def test_what_no_run_of_a_folder_has_is_refused_and_what_one_has_is_not(tmp_path
     for run in (low, high):
         index(run, None)
     desk = LiveDesk(tmp_path / "out")
-    assert desk.matching(RunSelection("val/accuracy>0.1")).ids == {low.id}
+    assert desk.matching(RunQuery("val/accuracy>0.1")).ids == {low.id}
     with pytest.raises(FilterError, match="nearest is 'val/accuracy'"):
-        desk.matching(RunSelection("val/acuracy>0.1"))
+        desk.matching(RunQuery("val/acuracy>0.1"))
 
 
 def test_a_metric_is_pinned_as_the_command_pins_it_and_taken_back(tmp_path):

@@ -16,8 +16,8 @@ from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.run.event_list import EventList
+from albor_tui.widgets.run.guard_panel import GuardPanel
 from albor_tui.widgets.run.log_view import LogView
-from albor_tui.widgets.run.panels import GuardPanel
 from albor_tui.widgets.tab_bar import TabBar
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Self
 
 from albor_core.andon.alert import Alert, make_alert
+from albor_core.run.light_dataclass import dataclass
 
 SOFT = 0.9
 AMOUNTS = ("tokens", "steps", "wall_hours", "gpu_hours", "energy_kwh", "money")

@@ -21,8 +21,9 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from albor_core.run.light_dataclass import dataclass
 
 HOT_C = 85.0
 STRAGGLER_RATIO, STRAGGLER_POINTS = 0.75, 20.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,6 +17,7 @@ from albor_core.run.rundir import folder_of
 from albor_core.run.values.quantity import age, duration
 
 if TYPE_CHECKING:
+    from albor_core.documents.alerts import AttentionDocument
     from albor_core.feed.attention.item import AttentionItem, AttentionList
 
 OPEN = 4
@@ -117,14 +118,19 @@ def mute(entry: str, seconds: float, as_json: bool) -> None:
     _say_done("mute", "muted", chosen, {"until": until}, as_json=as_json)
 
 
-def document(found: AttentionList, proofs: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def document(found: AttentionList, proofs: Mapping[str, Sequence[str]]) -> AttentionDocument:
     """albor.attention/1, with lines of evidence by id of the entry where they were asked for."""
-    from albor_core.feed.view import plain
+    from albor_core.feed.view.run_view import plain
 
+    worst: Any = found.severity or None
+    items: Any = [
+        {**item.to_json(), **({"evidence": list(proofs[item.id])} if item.id in proofs else {})}
+        for item in found.items
+    ]
     return {
         "schema": "albor.attention/1",
         "open": len(found.open),
-        "severity": found.severity or None,
+        "severity": worst,
         "quiet": found.is_quiet,
         "gpu_hours": round(found.gpu_hours, 4),
         "fine": list(found.fine),
@@ -133,10 +139,7 @@ def document(found: AttentionList, proofs: Mapping[str, Sequence[str]]) -> dict[
         "being_read": list(found.being_read),
         "since_last_looked": plain(found.since_last_looked),
         "problem": found.problem,
-        "items": [
-            item.to_json() | ({"evidence": list(proofs[item.id])} if item.id in proofs else {})
-            for item in found.items
-        ],
+        "items": items,
     }
 
 
@@ -210,7 +213,8 @@ def _say_done(
 ) -> None:
     if as_json:
         ids = [item.id for item in chosen]
-        emit({"schema": f"albor.attention.{verb}/1", "entries": ids, **more})
+        document: Any = {"schema": f"albor.attention.{verb}/1", "entries": ids, **more}
+        emit(document)
         return
     for item in chosen:
         print_line(f"{done} {clean(item.id)}")
@@ -322,7 +326,7 @@ def _follow(look: Callable[[float], AttentionList], found: AttentionList, *, as_
 
 def _changes(
     before: dict[str, AttentionItem], now: dict[str, AttentionItem]
-) -> Iterator[tuple[str, AttentionItem]]:
+) -> Iterator[tuple[Literal["new", "changed", "gone"], AttentionItem]]:
     for item_id, item in before.items():
         if item_id not in now:
             yield "gone", item

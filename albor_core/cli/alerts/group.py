@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,6 +12,7 @@ from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.output import (
     clean,
     emit,
+    field_values,
     json_option,
     number,
     print_line,
@@ -64,7 +64,7 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
         with reader:
             rows = list(reversed(reader.alerts(run_id, open_only=open_only)))
     if as_json:
-        emit({"schema": "albor.alerts.ls/1", "alerts": [asdict(row) for row in rows]})
+        emit({"schema": "albor.alerts.ls/1", "alerts": [field_values(row) for row in rows]})
         return
     if not rows:
         print_line("no alerts")
@@ -129,10 +129,10 @@ def rules(run: str, as_json: bool) -> int:
     found = find_run(run)
     kind = str(found.metadata().get("kind") or "")
     watching, problems = rules_of(found)
-    listed = [rule_json(rule, kind) for rule in watching]
+    listed: Any = [rule_json(rule, kind) for rule in watching]
     if as_json:
-        document = {"run": found.id, "rules": listed, "problems": problems}
-        emit({"schema": "albor.alerts.rules/1", **document})
+        emit({"schema": "albor.alerts.rules/1", "run": found.id, "rules": listed,
+              "problems": [*problems]})  # fmt: skip
         return _BAD_RULES if problems else 0
     if listed:
         print_line(table(("rule", "meaning"), [(rule["id"], rule["sentence"]) for rule in listed]))
@@ -170,7 +170,7 @@ def test(
     conditions: tuple[str, ...],
     action: str,
     rules_of: str | None,
-    expect: str | None,
+    expect: Literal["none", "fires"] | None,
     as_json: bool,
 ) -> int:
     """Test rules against the history of RUN; no alert is raised.
@@ -193,11 +193,12 @@ def test(
     if conditions and idle and expect is None:
         code = NotFoundError.exit_code
     if as_json:
-        listed = [one.to_json() for one in played]
-        listed = [{**one, "untested": idle.get(one["condition"])} for one in listed]
-        document = {"run": found.id, "rules": listed, "problems": problems}
-        asked = {"expect": expect, "as_expected": None if expect is None else not code}
-        emit({"schema": "albor.alerts.test/1", **document, **asked, "unexpected": missed})
+        replays = [one.to_json() for one in played]
+        listed: Any = [{**one, "untested": idle.get(one["condition"])} for one in replays]
+        emit({"schema": "albor.alerts.test/1", "run": found.id, "rules": listed,
+              "problems": [*problems], "expect": expect,
+              "as_expected": None if expect is None else not code,
+              "unexpected": missed})  # fmt: skip
         return code
     if not played:
         if not problems:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.run.errors import ConfigError, NotFoundError
 from albor_core.run.home.folders import albor_home
 from albor_core.run.rundir import RunDir
@@ -50,11 +57,8 @@ def notify_test(run: str | None, name: str | None, as_json: bool) -> int:
         raise _none(found, name, [sink.name for sink in sinks])
     outcomes = [_try(sink, found) for sink in chosen]
     if as_json:
-        document = {
-            "run": None if found is None else found.id,
-            "sinks": list(map(asdict, outcomes)),
-        }
-        emit({"schema": "albor.alerts.notify-test/1", **document})
+        emit({"schema": "albor.alerts.notify-test/1", "run": None if found is None else found.id,
+              "sinks": [field_values(one) for one in outcomes]})  # fmt: skip
     else:
         for one in outcomes:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[one.ok]

@@ -11,7 +11,7 @@ from albor_core.andon.channels.console import console_line
 from albor_core.andon.channels.kept_sinks import rules_stamp, sinks_of
 from albor_core.andon.channels.message import About, NoticeWriter
 from albor_core.andon.channels.sinks import Sink
-from albor_core.feed.archive.records import RecordTail
+from albor_core.feed.run.records import RecordTail
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import finite_of

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.common.lazy import LazyGroup
+
+if TYPE_CHECKING:
+    from albor_core.documents.commands import (
+        ArgumentHelp,
+        CommandHelp,
+        HelpDocument,
+        OptionHelp,
+        ParameterHelp,
+    )
 
 HELP = ("-h", "--help")
 Named = tuple[str, click.Command]
@@ -38,7 +47,7 @@ def named_command(root: click.Command, words: Sequence[str]) -> Named:
     return path, command
 
 
-def tree_document(named: Named) -> dict[str, Any]:
+def tree_document(named: Named) -> HelpDocument:
     """What `albor schema albor.help` describes."""
     from importlib.metadata import version
 
@@ -49,7 +58,7 @@ def tree_document(named: Named) -> dict[str, Any]:
     return {"schema": "albor.help/1", "version": version("albor"), "command": node}
 
 
-def _node(path: str, command: click.Command, summary: str) -> dict[str, Any]:
+def _node(path: str, command: click.Command, summary: str) -> CommandHelp:
     context = click.Context(command, info_name=path)
     below = []
     if isinstance(command, LazyGroup):
@@ -72,12 +81,12 @@ def _is_option(param: click.Parameter) -> bool:
     return isinstance(param, click.Option)
 
 
-def _argument(param: click.Parameter, context: click.Context) -> dict[str, Any]:
+def _argument(param: click.Parameter, context: click.Context) -> ArgumentHelp:
     return {"name": param.make_metavar(context).strip("[]. -"), **_taken(param)}
 
 
-def _option(param: click.Option, context: click.Context) -> dict[str, Any]:
-    default = param.get_default(context, call=False)
+def _option(param: click.Option, context: click.Context) -> OptionHelp:
+    default: Any = param.get_default(context, call=False)
     is_plain = type(default) in (int, float, str) or (default is True and param.is_flag)
     return {
         "flags": list(param.opts),
@@ -90,7 +99,7 @@ def _option(param: click.Option, context: click.Context) -> dict[str, Any]:
     }
 
 
-def _taken(param: click.Parameter) -> dict[str, Any]:
+def _taken(param: click.Parameter) -> ParameterHelp:
     """What a parameter takes, and how often."""
     choices = [str(c) for c in param.type.choices] if isinstance(param.type, click.Choice) else []
     return {

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.cli.common.alert_lines import AlertLines
 from albor_core.cli.common.output import clean, emit, metric_text, print_note
 from albor_core.cli.common.run_ending import print_ending
-from albor_core.feed.runs.newest import metrics_of_state
-from albor_core.feed.runs.status import run_status
-from albor_core.feed.terminal import terminal_of
+from albor_core.feed.run.status import run_status
+from albor_core.feed.run.terminal import terminal_of
+from albor_core.feed.view.newest import metrics_of_state
 from albor_core.launch.launcher import Launcher
 from albor_core.launch.local import LOCAL
 from albor_core.run.errors import StoreError
@@ -33,6 +33,9 @@ from albor_core.run.values.lenient import integer, number, whole_of
 from albor_core.run.values.main_metrics import MainMetric, beside_columns, main_metrics
 from albor_core.run.values.quantity import duration
 from albor_core.store.index.catch_up import drain_index
+
+if TYPE_CHECKING:
+    from albor_core.documents.train import TrainApplyDocument
 
 _POLL_S = 0.2
 _LINE_EVERY_S = 10.0  # without a tty: enough to see life in a CI log, few enough to read
@@ -102,16 +105,17 @@ def _drain_or_warn(run: RunDir) -> None:
         print_note(f"  next: {clean(error.hint or 'albor db rebuild')}")
 
 
-def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
+def document(run: RunDir, outcome: str, code: int | None) -> TrainApplyDocument:
     """The one JSON document of `train apply`, `train resume` and `guard run`. Without a `code` it
     goes on: exit.json is of an earlier attempt.
     """
+    said: Any = None if code is None else read_exit(run)
     return {
         "schema": "albor.train.apply/1",
         "run": {"id": run.id, "path": str(run.path)},
         "outcome": outcome,
         "exit_code": code,
-        "exit": None if code is None else read_exit(run),
+        "exit": said,
     }
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -23,7 +24,62 @@ from albor_core.run.values.lenient import strict_json
 from albor_core.run.values.quantity import figure, is_finite
 
 if TYPE_CHECKING:
+    from albor_core.documents import (
+        alerts,
+        commands,
+        corpus,
+        data,
+        diff,
+        eval,
+        guard,
+        kernels,
+        model,
+        monitor,
+        runs,
+        train,
+        transfer,
+    )
+    from albor_core.documents.commands import ErrorDocument
     from albor_core.run.values.main_metrics import MainMetric
+
+    # every document that a command prints
+    Printed = (
+        alerts.AlertRulesDocument | alerts.AlertsAckDocument | alerts.AlertsListDocument
+        | alerts.AlertsTestDocument | alerts.AttentionAckDocument | alerts.AttentionChangeDocument
+        | alerts.AttentionDocument | alerts.AttentionMuteDocument | alerts.NotifyTestDocument
+        | commands.DoctorDiskDocument | commands.DoctorDocument | commands.ErrorDocument
+        | commands.FilePlanDocument | commands.GpuDocument | commands.HelpDocument
+        | commands.InitDocument | commands.ReportDocument | commands.SchemaNamesDocument
+        | commands.StoreCheckDocument | commands.StorePathDocument | commands.StoreQueryDocument
+        | commands.StoreRebuildDocument | corpus.ContaminationDocument
+        | corpus.ContaminationPlanDocument | corpus.DataImportDocument
+        | corpus.DataImportPlanDocument | corpus.DedupDocument | corpus.DedupPlanDocument
+        | corpus.FillInTheMiddleDocument | corpus.FillInTheMiddlePlanDocument
+        | corpus.FilterDocument | corpus.FilterPlanDocument | corpus.MixDocument
+        | corpus.MixPlanDocument | corpus.QualityDocument | corpus.QualityPlanDocument
+        | corpus.QualityProfilesDocument | corpus.SplitDocument | corpus.SplitPlanDocument
+        | data.BatchDocument | data.DataBuildDocument | data.DataBuildPlanDocument
+        | data.DataStatsDocument | data.DataVerifyDocument | data.PretokenizeDocument
+        | data.PretokenizePlanDocument | data.ProvenanceDocument | data.TokenizerApplyDocument
+        | data.TokenizerCheckDocument | data.TokenizerPlanDocument | diff.DemoDocument
+        | diff.DemoProofDocument | diff.RunsDiffDocument | eval.EvalCompareDocument
+        | eval.EvalCorrelateDocument | eval.EvalDocument | eval.EvalPlanDocument
+        | eval.EvalRatingsDocument | eval.EvalSheetDocument | eval.EvalValidateDocument
+        | guard.CrashDocument | guard.GuardCommandDocument | guard.GuardStatusDocument
+        | kernels.KernelsBenchDocument | kernels.KernelsCheckDocument | kernels.KernelsGemmDocument
+        | kernels.KernelsShowDocument | kernels.ProfileDocument | model.BenchDocument
+        | model.GenerateDocument | model.ModelCompareDocument | model.ModelShowDocument
+        | model.ModelVerifyDocument | model.ModelWeightsDocument | monitor.LogLineDocument
+        | monitor.MonitorDocument | monitor.MonitorRunsDocument | runs.RunsDigestDocument
+        | runs.RunsListDocument | runs.RunsNoteDocument | runs.RunsPinDocument
+        | runs.RunsRenameDocument | runs.RunsShowDocument | runs.RunsTagDocument
+        | runs.RunsTailDocument | runs.RunsWaitDocument | train.CheckpointsListDocument
+        | train.CheckpointsPruneDocument | train.CheckpointsVerifyDocument
+        | train.TrainApplyDocument | train.TrainPlanDocument | train.TrainValidateDocument
+        | transfer.RunsExportDocument | transfer.RunsGcDocument | transfer.RunsImportDocument
+        | transfer.RunsMoveDocument | transfer.RunsPlotDocument | transfer.RunsPullDocument
+        | transfer.RunsRemoveDocument | transfer.RunsRestoreDocument
+    )  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,12 +128,17 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-def emit(document: Mapping[str, Any]) -> None:
+def emit(document: Printed) -> None:
     """One document on one line of stdout, strict: NaN and Inf become null, a blob text."""
     if (rehearsal := _REHEARSAL.get()) is not None:
         rehearsal.document = document
         return
     write_stdout(_strict(document) + "\n")
+
+
+def field_values(one: Any) -> Any:
+    """The fields of a dataclass, as the part of a document that has the same."""
+    return asdict(one)
 
 
 @contextmanager
@@ -355,7 +416,7 @@ def report(error: AlborError, *, hint: str = "") -> int:
     return error.exit_code
 
 
-def _error_document(error: AlborError, hint: str, problems: Sequence[Problem]) -> dict[str, Any]:
+def _error_document(error: AlborError, hint: str, problems: Sequence[Problem]) -> ErrorDocument:
     return {
         "schema": "albor.error/1",
         "error": {

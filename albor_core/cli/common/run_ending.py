@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from albor_core.cli.common.output import clean
-from albor_core.feed import offers
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run import offers
+from albor_core.feed.run.status import run_status
 from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.rundir import RunDir
 

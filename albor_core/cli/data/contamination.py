@@ -125,7 +125,7 @@ def contamination(
     else:
         counts = _checked(paths, tokenizer, step, how_many)
     found |= {"seconds": time.monotonic() - began}
-    document = _document(paths, step, counts) | found
+    document: Any = _document(paths, step, counts) | found
     if report is not None:
         publish_json(report, document)
     if as_json:
@@ -148,7 +148,7 @@ def contamination(
 def _unreadable(paths: tuple[Path, ...], tokenizer: Path | None) -> Iterator[Problem]:
     from albor_core.data.pack.shard_check import read_manifest
     from albor_core.data.pack.tokenizer import load_tokenizer
-    from albor_core.data.read.corpus import open_corpus
+    from albor_core.data.stage.corpus import open_corpus
 
     opens = open_corpus if tokenizer is None else partial(read_manifest, scan=True)
     asked: list[tuple[str, Callable[[], object]]] = [

@@ -109,19 +109,18 @@ def _show_plan(made: ImportPlan, as_json: bool) -> None:
     if made.problems:
         raise plan_refused(made.out, made.problems)
     if as_json:
-        emit(
-            {
-                "schema": "albor.data.import.plan/1",
-                "ok": True,
-                "out": str(made.out),
-                "files": made.files,
-                "bytes": made.bytes,
-                "out_bytes": made.out_bytes,
-                "skipped": made.skipped,
-                "action": made.action,
-                "sources": _sources(made.sources, made.counts),
-            }
-        )
+        document: Any = {
+            "schema": "albor.data.import.plan/1",
+            "ok": True,
+            "out": str(made.out),
+            "files": made.files,
+            "bytes": made.bytes,
+            "out_bytes": made.out_bytes,
+            "skipped": made.skipped,
+            "action": made.action,
+            "sources": _sources(made.sources, made.counts),
+        }
+        emit(document)
         return
     print_line(f"{clean(str(made.out))}: ok; nothing was written")
     print_line(f"  action  {made.action}")
@@ -189,7 +188,7 @@ def _tell_columns(made: ImportReport | ImportPlan) -> None:
             print_line(f"    {what}: --column {clean(shlex.quote(column))} takes those")
 
 
-def _sources(sources: tuple[InputSource, ...], counts: Counts) -> list[dict[str, Any]]:
+def _sources(sources: tuple[InputSource, ...], counts: Counts) -> Any:
     found = counts.to_json()["sources"]
     none: dict[str, Any] = {"revision": None, "sha256": None, "elsewhere": {}}
     return [none | source.facts() | found.get(source.name, {}) for source in sources]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -112,9 +112,10 @@ def _show_plan(out: Path, made: MixPlan, as_json: bool) -> None:
     documents = sum(share.documents_out for share in made.shares)
     size = sum(share.bytes_out for share in made.shares)
     if as_json:
-        head = {"schema": "albor.data.mix.plan/1", "ok": True, "out": str(out)}
         inputs = [share.to_json() for share in made.shares]
-        emit({**head, "action": made.action, "documents": documents, "bytes": size,
+        action: Any = made.action
+        emit({"schema": "albor.data.mix.plan/1", "ok": True, "out": str(out),
+              "action": action, "documents": documents, "bytes": size,
               "out_bytes": made.out_bytes, "inputs": inputs})  # fmt: skip
         return
     print_line(

@@ -115,7 +115,7 @@ def _wholeness(split: Manifest) -> str:
     return f"; {cut:.1%} of documents cut, {begun:.1%} of sequences begin with a document"
 
 
-def _document(report: ShardReport, seq_len: int, packing: PackingName) -> dict[str, Any]:
+def _document(report: ShardReport, seq_len: int, packing: PackingName) -> Any:
     return {
         "schema": "albor.data.pretokenize/1",
         "out": str(report.out_dir),
@@ -148,7 +148,9 @@ def _show_plan(out: Path, made: ShardPlan, as_json: bool) -> None:
     del plain["problems"]
     if as_json:
         plain["splits"] = list(made.splits)
-        emit({"schema": "albor.data.pretokenize.plan/1", "ok": True, "out": str(out), **plain})
+        head = {"schema": "albor.data.pretokenize.plan/1", "ok": True, "out": str(out)}
+        document: Any = {**head, **plain}
+        emit(document)
         return
     print_line(f"{clean(out)}: ok; nothing was written")
     for key, value in plain.items():

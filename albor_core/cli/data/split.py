@@ -114,7 +114,8 @@ def _show(
 ) -> None:
     if as_json:
         head = {"schema": f"albor.data.{verb}/1", "out": str(out), "by": plan.by}
-        emit({**head, "parts": parts, "left_out": division.left_out, **more})
+        document: Any = {**head, "parts": parts, "left_out": division.left_out, **more}
+        emit(document)
         return
     for part in parts.values():
         news = {True: "; up to date, nothing was written", None: f"; {part.get('action')}"}

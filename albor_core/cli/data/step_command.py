@@ -98,24 +98,23 @@ def show_report(
     """What a step made, for people or as albor.data.VERB/1."""
     record, total = report.record, report.record.counts.total
     if as_json:
-        emit(
-            {
-                "schema": f"albor.data.{verb}/1",
-                "out": str(report.out),
-                "documents_in": total.documents_in,
-                "bytes_in": total.bytes_in,
-                "documents": record.documents,
-                "bytes": record.bytes,
-                "pass_rate": record.documents / total.documents_in,
-                "dropped": dict(sorted(total.dropped.items())),
-                **record.counts.to_json(),
-                "data_hash": record.data_hash,
-                "reused": report.reused,
-                "resumed_units": report.resumed_units,
-                "seconds": report.seconds,
-                **(more or {}),
-            }
-        )
+        document: Any = {
+            "schema": f"albor.data.{verb}/1",
+            "out": str(report.out),
+            "documents_in": total.documents_in,
+            "bytes_in": total.bytes_in,
+            "documents": record.documents,
+            "bytes": record.bytes,
+            "pass_rate": record.documents / total.documents_in,
+            "dropped": dict(sorted(total.dropped.items())),
+            **record.counts.to_json(),
+            "data_hash": record.data_hash,
+            "reused": report.reused,
+            "resumed_units": report.resumed_units,
+            "seconds": report.seconds,
+            **(more or {}),
+        }
+        emit(document)
         return
     print_line(
         f"{clean(report.out)}: {record.documents:,} of {counted(total.documents_in, 'document')} "
@@ -157,21 +156,20 @@ def show_plan(verb: str, made: StepPlan, as_json: bool) -> None:
     if made.problems:
         raise plan_refused(made.out, made.problems)
     if as_json:
-        emit(
-            {
-                "schema": f"albor.data.{verb}.plan/1",
-                "ok": True,
-                "out": str(made.out),
-                "documents": made.documents,
-                "bytes": made.bytes,
-                "units": made.units,
-                "sampled": made.sampled.to_json(),
-                "sampled_bytes": made.sampled_bytes,
-                "seconds": made.seconds,
-                "out_bytes": made.out_bytes,
-                "action": made.action,
-            }
-        )
+        document: Any = {
+            "schema": f"albor.data.{verb}.plan/1",
+            "ok": True,
+            "out": str(made.out),
+            "documents": made.documents,
+            "bytes": made.bytes,
+            "units": made.units,
+            "sampled": made.sampled.to_json(),
+            "sampled_bytes": made.sampled_bytes,
+            "seconds": made.seconds,
+            "out_bytes": made.out_bytes,
+            "action": made.action,
+        }
+        emit(document)
         return
     print_line(f"{clean(made.out)}: ok; nothing was written")
     print_line(f"  {'action':<12} {made.action}")

@@ -11,7 +11,7 @@ import click
 
 from albor_core.cli.common.count import COUNT, Count
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import clean, emit, json_option, print_line
+from albor_core.cli.common.output import clean, emit, field_values, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused
 from albor_core.cli.plans.file_plan import Estimate, plan_option, show_plan
@@ -95,7 +95,7 @@ def plan(
 
 def _planned(
     corpora: tuple[Path, ...], out: Path, vocab_size: int, max_lines: int | None, kind: str
-) -> tuple[TokenizerPlan, dict[str, Any]]:
+) -> tuple[TokenizerPlan, Any]:
     """Raises ConfigError, exit code 1, with every problem."""
     from albor_core.data.pack.tokenizer import plan_tokenizer
 
@@ -116,7 +116,7 @@ def _planned(
         "seconds": made.seconds,
         "lines": made.lines,
         "max_lines": max_lines,
-        "sampled": None if made.sampled is None else asdict(made.sampled),
+        "sampled": None if made.sampled is None else field_values(made.sampled),
     }
 
 
@@ -167,7 +167,8 @@ def apply(
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         plain["files"] = list(report.files)
-        emit({"schema": "albor.tokenizer.apply/1", **plain})
+        document: Any = {"schema": "albor.tokenizer.apply/1", **plain}
+        emit(document)
     else:
         news = "; up to date, nothing was written" if report.reused else ""
         beside = f", beside it {', '.join(report.files)}" if report.files else ""
@@ -193,7 +194,8 @@ def check(file: Path, corpus: Path | None, as_json: bool) -> None:
 
     found = check_tokenizer(file, corpus)
     if as_json:
-        emit({"schema": "albor.tokenizer.check/1", **found})
+        document: Any = {"schema": "albor.tokenizer.check/1", **found}
+        emit(document)
     else:
         print_line(clean(found["path"]))
         for key, text in _facts(found):

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING
 import click
 
 from albor_core.cli.common.count import Count, FiniteRange
-from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note, table
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+    table,
+)
 from albor_core.cli.common.progress import progress
 from albor_core.run.errors import AlborError, UsageError
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
+    from albor_core.documents.eval import FailedTask
     from albor_core.eval.task import Task
 
 
@@ -74,7 +83,7 @@ def _validated(
         raise AlborError(f"{path}: no task has a solution", hint="name a file of tasks with them")
     facts = check_sandbox(allow_weak=allow_weak)
     solutions = [[task.cut(task.solution)] for task in tasks]
-    failed = []
+    failed: list[FailedTask] = []
     with progress(lambda done, total: f"{done:,} of {total:,}") as tell:
         results = judged(tasks, solutions, ProgramLimits(wall_s))
         for done, (task, record) in enumerate(zip(tasks, results, strict=True), 1):
@@ -92,7 +101,7 @@ def _validated(
                 "tasks": len(tasks),
                 "passed": passed,
                 "failed": failed,
-                "sandbox": asdict(facts),
+                "sandbox": field_values(facts),
             }
         )
     else:

@@ -23,6 +23,7 @@ from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
     from albor_core.cli.eval.kept import Kept
+    from albor_core.documents.eval import EvalCompareDocument, OtherDifference
     from albor_core.run.rundir import RunDir
 
 Points = tuple[tuple[int, float], ...]
@@ -52,7 +53,7 @@ def compare(a: str, b: str, only: tuple[str, ...], seed: int, as_json: bool) -> 
     if not figures:
         what = f"no task that can be compared is in both: {_listed(one)} and {_listed(two)}"
         raise NotFoundError(what, hint="evaluate both on the same tasks")
-    document = {
+    document: EvalCompareDocument = {
         "schema": "albor.eval.compare/1",
         "a": one.about(),
         "b": two.about(),
@@ -71,7 +72,7 @@ def _listed(kept: Kept) -> str:
     return ", ".join(kept.tasks) or "none"
 
 
-def _figures(one: Kept, two: Kept, shared: Sequence[str], seed: int) -> list[dict[str, Any]]:
+def _figures(one: Kept, two: Kept, shared: Sequence[str], seed: int) -> Any:
     from albor_core.eval.compare import kept_items
     from albor_core.eval.compare.paired import compare as paired
     from albor_core.eval.compare.paired import holm
@@ -121,7 +122,7 @@ def _figures(one: Kept, two: Kept, shared: Sequence[str], seed: int) -> list[dic
     ]
 
 
-def _differences(one: Kept, two: Kept, shared: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _differences(one: Kept, two: Kept, shared: Sequence[str]) -> Iterator[OtherDifference]:
     """What else differs than the model, and may be why figures do."""
     used = {(one.of(task).place, two.of(task).place): task for task in shared}
     settings = [
@@ -214,9 +215,7 @@ def correlate(
 _SHOWN = ("spearman", "spearman_p", "pearson", "pearson_p")
 
 
-def _correlated(
-    series: Points, scores: Mapping[str, Points], seed: int
-) -> Iterator[dict[str, Any]]:
+def _correlated(series: Points, scores: Mapping[str, Points], seed: int) -> Iterator[Any]:
     """Of each score with enough checkpoints."""
     from albor_core.eval.compare.correlation import LEAST
     from albor_core.eval.compare.correlation import correlate as correlated

@@ -123,7 +123,8 @@ def plan(model: str, step: int | None, as_json: bool, **asked: Any) -> None:
         raise error
     document = plan_document(found, target, told.settings)
     if as_json:
-        emit({"schema": "albor.eval.plan/1", **document})
+        shown: Any = {"schema": "albor.eval.plan/1", **document}
+        emit(shown)
         return
     rows = [
         (one["task"], one["kind"], f"{one['items']:,}", f"{one['tokens']:,}")
@@ -254,8 +255,9 @@ def _plan_of_apply(
 
 
 def _show(done: Done, as_json: bool) -> None:
+    document: Any = done.document
     if as_json:
-        emit(done.document)
+        emit(document)
         return
     _print(done.document)
     news = "; evaluated before" if done.is_reused else ""
@@ -296,7 +298,8 @@ def _watched(model: str, told: EvaluationRequest, as_json: bool) -> None:
             if done.is_reused:
                 print_note(f"{clean(done.document['model']['name'])}: evaluated before")
             elif as_json:
-                emit(done.document)
+                document: Any = done.document
+                emit(document)
             else:
                 _print(done.document)
     if not count:

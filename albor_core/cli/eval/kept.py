@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.eval.kept import RESULT, SCHEMA
 from albor_core.run.checkpoints import HALF
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.rundir import RunDir, read_json
+
+if TYPE_CHECKING:
+    from albor_core.documents.eval import ComparedEvaluation
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,16 @@ class Kept:
         both = (self, *self.earlier)
         return next(x for x in both if any(one["task"] == task for one in x.document["tasks"]))
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> ComparedEvaluation:
         """Whose it is, for a document."""
         model = self.document["model"]
-        told = {key: model[key] for key in ("name", "weights", "run", "step")}
-        return {**told, "path": str(self.place)}
+        return {
+            "name": model["name"],
+            "weights": model["weights"],
+            "run": model["run"],
+            "step": model["step"],
+            "path": str(self.place),
+        }
 
 
 def find_kept(reference: str, *, each_task: bool = False) -> Kept:

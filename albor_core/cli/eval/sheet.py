@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -102,10 +102,10 @@ def sheet(
         file.write(text.encode(errors="replace"))
         with out_file(key_of(out), replace=False) as beside:
             beside.write(json.dumps(key, indent=1).encode() + b"\n")
-    told = {"sheet": str(out), "key": str(key_of(out)), "task": task, "pairs": len(found),
-            "rows": len(key["pairs"]), "alike": alike, "seed": seed}  # fmt: skip
     if as_json:
-        emit({"schema": "albor.eval.sheet/1", **told})
+        emit({"schema": "albor.eval.sheet/1", "sheet": str(out), "key": str(key_of(out)),
+              "task": task, "pairs": len(found), "rows": len(key["pairs"]), "alike": alike,
+              "seed": seed})  # fmt: skip
         return
     print_line(f"{clean(out)}: {counted(len(key['pairs']), 'row')} to judge")
     print_line(f"{clean(key_of(out))}: whose each side is; keep it from raters")
@@ -162,8 +162,9 @@ def read_sheet(sheets: tuple[Path, ...], key_file: Path | None, as_json: bool) -
     key = read_key(key_file or key_of(sheets[0]))
     found = read_ratings(sheets, key)
     if as_json:
-        told = {"a": key["a"], "b": key["b"], **asdict(found)}
-        emit({"schema": "albor.eval.ratings/1", **told})
+        names = {"a": key["a"], "b": key["b"]}
+        document: Any = {"schema": "albor.eval.ratings/1", **names, **asdict(found)}
+        emit(document)
         return
     print_line(f"A {clean(key['a'])}  B {clean(key['b'])}")
     judged = f"{counted(found.judged, 'judgement')} of {counted(found.items, 'item')}"

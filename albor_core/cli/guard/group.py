@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,9 @@ from albor_core.run.home.new_run import create_run
 from albor_core.run.rundir import RunDir, is_run_id, new_run_id
 from albor_core.run.values.quantity import duration
 from albor_core.store.query.resolve import find_run
+
+if TYPE_CHECKING:
+    from albor_core.documents.guard import GuardStatusDocument
 
 _ORDERS = {
     "stop": "End a run through its guard, or by signals.",
@@ -182,13 +185,13 @@ def _recorded(
 @json_option
 def status(run_ref: str, as_json: bool) -> int:
     """Show which guard supervises RUN, what it is doing, and how often it restarted the program."""
-    from albor_core.feed.runs.status import guard_standing, run_status
+    from albor_core.feed.run.status import guard_standing, run_status
 
     found = find_run(run_ref)
-    guard_now = read_guard(found)
+    guard_now: Any = read_guard(found)
     now = run_status(found)
-    standing = guard_standing(found, now, guard_now)
-    document = {
+    standing: Any = guard_standing(found, now, guard_now)
+    document: GuardStatusDocument = {
         "schema": "albor.guard.status/1",
         "run": {"id": found.id, "path": str(found.path)},
         "status": {

@@ -1,7 +1,7 @@
 """What a person may ask of a run: stop, pause, resume, checkpoint, retry.
 
 Its guard carries it out where there is one; a program without a guard is stopped by signals. What
-cannot be done is refused with the command that can, as `feed.offers` says it.
+cannot be done is refused with the command that can, as `feed.run.offers` says it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
     without a guard gets only the signal, if it belongs to this user, host and boot.
     """
     from albor_core.cli.common.run_ending import ended_at
-    from albor_core.feed.offers import offer, subject_of_run
+    from albor_core.feed.run.offers import offer, subject_of_run
 
     found = find_run(run_ref)
     _refuse_pulled(found, "stop")
@@ -164,7 +164,7 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
     new guard.
     """
     from albor_core.cli.common.follow import follow
-    from albor_core.feed.offers import offer, subject_of_run
+    from albor_core.feed.run.offers import offer, subject_of_run
 
     found = find_run(run_ref)
     _refuse_pulled(found, "retry")
@@ -236,7 +236,7 @@ def _start_again(found: RunDir) -> None:
 def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool, *, argument: str = "") -> int:
     """Send one command, wait for the guard's word, print it. Raises where no guard hears it."""
     from albor_core.cli.common.run_ending import ended_at, way_on
-    from albor_core.feed.offers import offer, subject_of_run
+    from albor_core.feed.run.offers import offer, subject_of_run
     from albor_core.run.control import send, wait_answer
 
     subject, word = subject_of_run(found), cmd.partition("_")[0]

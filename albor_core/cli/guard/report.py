@@ -29,7 +29,7 @@ def report(run_ref: str, attempt: int | None, as_json: bool) -> None:
     run = find_run(run_ref)
     wanted = "*" if attempt is None else f"*-a{attempt:04d}"
     path = max(run.crash_reports.glob(f"{wanted}.json"), default=None)
-    found = None if path is None else read_json(path)
+    found: Any = None if path is None else read_json(path)
     if path is None or found is None:
         of = "" if attempt is None else f" of attempt {attempt}"
         raise NotFoundError(f"{run.id} has no crash report{of}", hint=f"albor runs show {run.id}")

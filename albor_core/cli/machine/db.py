@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -66,7 +66,8 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
             register(known)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
-        emit({"schema": "albor.db.rebuild/1", **plain})
+        document: Any = {"schema": "albor.db.rebuild/1", **plain}
+        emit(document)
     else:
         print_line(f"rebuilt {counted(len(report.rebuilt), 'run')} into {global_store()}")
         for source in dict.fromkeys(report.carried_from.values()):
@@ -112,7 +113,8 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
     report = look(global_store(), runs, strays=strays, thorough=thorough)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
-        emit({"schema": "albor.db.check/1", "ok": not report.problems, **plain})
+        document: Any = {"schema": "albor.db.check/1", "ok": not report.problems, **plain}
+        emit(document)
         return 1 if report.problems else 0
     for run, lines in report.damaged_lines.items():
         print_note(f"  {clean(run)}: {counted(lines, 'damaged line')} skipped in its files")

@@ -8,14 +8,14 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, print_line
+from albor_core.cli.common.output import clean, emit, field_values, json_option, print_line
 from albor_core.run.errors import ConfigError, UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.home.folders import absent_home, albor_home, own_home
@@ -58,7 +58,7 @@ def doctor(disk: bool, as_json: bool) -> int:
         return _disk(as_json)
     found = list(checks())
     if as_json:
-        emit({"schema": "albor.doctor/1", "checks": [asdict(check) for check in found]})
+        emit({"schema": "albor.doctor/1", "checks": [field_values(check) for check in found]})
     else:
         for check in found:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[check.ok]
@@ -276,7 +276,7 @@ def _terminal() -> Check:
 
 def _runs() -> Check:
     from albor_core.cli.common.run_ending import way_on
-    from albor_core.feed.runs.status import run_status
+    from albor_core.feed.run.status import run_status
 
     words: dict[str, list[RunDir]] = {}
     for run in registered_runs():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -14,11 +14,19 @@ import click
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.environment import check_forced_backend
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import emit, json_option, print_line, print_note, table
+from albor_core.cli.common.output import (
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+    table,
+)
 from albor_core.cli.machine.kernels_gemm import GEMM, MatrixShape, bench_gemm
 from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
+    from albor_core.documents.kernels import KernelsBenchDocument
     from albor_core.kernels.bench import Result, Sizes, Timed
 
 
@@ -57,7 +65,7 @@ def check(as_json: bool) -> None:
     if unmet := unmet_demand(os.environ, device):
         print_note(unmet)
     if as_json:
-        choices = [asdict(choice) for choice in made]
+        choices = [field_values(choice) for choice in made]
         emit({"schema": "albor.kernels.check/1", "unmet": unmet or None, "choices": choices})
         return
     rows = [(c.op, c.device, c.dtype, c.backend, c.evidence) for c in made]
@@ -147,14 +155,14 @@ def bench(
     timed = partial(room.bench, sizes=sizes, device=device, dtype=kind, rounds=rounds)
     results = [_timed(name, sizes, partial(timed, compiled=races)) for name in ops or OPS]
     if as_json:
-        document = {
+        document: KernelsBenchDocument = {
             "schema": "albor.kernels.bench/1",
             "device": torch.cuda.get_device_name(device) if is_gpu else "cpu",
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
-            "sizes": asdict(sizes),
+            "sizes": field_values(sizes),
             "rounds": rounds,
-            "results": [asdict(result) for result in results],
+            "results": [field_values(result) for result in results],
         }
         emit(document)
         return

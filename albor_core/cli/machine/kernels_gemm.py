@@ -78,7 +78,7 @@ def bench_gemm(
     _check_room([*wanted, gemm.square(device)], device, kind.itemsize, is_of_step=not shapes)
     best, times = _timed(wanted, device, kind, rounds, is_of_step=not shapes)
     sheet = sheet_flops(name, precision)
-    document = {
+    document: Any = {
         "schema": "albor.kernels.gemm/1",
         "device": name or "cpu",
         "threads": torch.get_num_threads(),

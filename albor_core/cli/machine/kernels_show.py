@@ -34,7 +34,7 @@ def show(run: str, as_json: bool) -> None:
     run_id, folder = find(run)
     if folder is None:
         raise NotFoundError(f"{run_id}: its folder is gone", hint="albor runs ls")
-    document = {"schema": "albor.kernels.show/1", "run": run_id, **_recorded(folder)}
+    document: Any = {"schema": "albor.kernels.show/1", "run": run_id, **_recorded(folder)}
     if lost := document["damaged_lines"]:
         skipped = f"{counted(lost, 'damaged line')} skipped in {folder.journal}"
         print_note(clean(f"{skipped}; next: {_next(folder)}"))

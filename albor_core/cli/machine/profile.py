@@ -85,7 +85,7 @@ def profile(rows: int, as_json: bool, **asked: Any) -> None:
 
     found = _read(asked)
     report = report_of(found.trace, found.workload)
-    document = {
+    document: Any = {
         "schema": "albor.profile/1",
         "source": {
             "how": found.how,

@@ -15,6 +15,7 @@ from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import byte_size
 
 if TYPE_CHECKING:
+    from albor_core.documents.model import BenchFigures, TransformersFigures
     from albor_core.model.generate.measure import Load, MeasuredLoad
     from albor_core.model.llama import Llama
 
@@ -75,7 +76,8 @@ def bench(
     rows = [_row(one, bandwidth) for one in found]
     if as_json:
         place = {"model": str(path), "device": where[0].type, "dtype": dtype_name(where[1])}
-        emit({"schema": "albor.bench/1", **place, **about, "rounds": rounds, "measured": rows})
+        document: Any = {"schema": "albor.bench/1", **place, **about, "rounds": rounds}
+        emit(document | {"measured": rows})
         return
     print_line(f"{clean(path)}: {about['parameters']:,} parameters in {dtype_name(where[1])}")
     print_line(f"{clean(about['device_name'])} reads {byte_size(int(bandwidth))} a second")
@@ -113,9 +115,9 @@ def _about(model: Llama, bandwidth: float) -> dict[str, Any]:
     }
 
 
-def _row(one: MeasuredLoad, bandwidth: float) -> dict[str, Any]:
+def _row(one: MeasuredLoad, bandwidth: float) -> BenchFigures:
     law_s = one.step_bytes / bandwidth
-    theirs = None
+    theirs: TransformersFigures | None = None
     if one.peer_s is not None:
         tokens = one.load.batch * one.load.new_tokens
         theirs = {"tokens_per_s": tokens / one.peer_s, "ratio": one.peer_s / one.total_s}
@@ -137,7 +139,7 @@ def _row(one: MeasuredLoad, bandwidth: float) -> dict[str, Any]:
     }
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: BenchFigures) -> tuple[str, ...]:
     theirs = row["transformers"] or {"tokens_per_s": None, "ratio": None}
     return (
         f"{row['batch']:,}",

@@ -167,7 +167,7 @@ def _document(
     seed: int,
     load_s: float,
     seconds: float,
-) -> dict[str, Any]:
+) -> Any:
     tokens = sum(len(one.ids) for one in written)
     return {
         "schema": "albor.generate/1",

@@ -46,7 +46,8 @@ def show(folder: str, hashes: bool, as_json: bool) -> None:
     digests = {name: hash_of(held) for name, held in tensors.items()} if hashes else None
     found = shown(opened, digests)
     if as_json:
-        emit({"schema": "albor.model.show/1", **found})
+        document: Any = {"schema": "albor.model.show/1", **found}
+        emit(document)
         return
     print_line(clean(found["path"]))
     for key, text in _facts(found):
@@ -115,7 +116,8 @@ def verify(folder: str, as_json: bool) -> int:
     path = model_folder(folder)
     checks = verified(path)
     if as_json:
-        emit({"schema": "albor.model.verify/1", **to_json(path, checks)})
+        document: Any = {"schema": "albor.model.verify/1", **to_json(path, checks)}
+        emit(document)
     else:
         words = {True: "yes", False: "NO", None: "-"}
         rows = [(one.name, words[one.ok], one.detail) for one in checks]
@@ -139,7 +141,8 @@ def compare(a: str, b: str, as_json: bool) -> None:
 
     found = compared(open_model(model_folder(a)), open_model(model_folder(b)))
     if as_json:
-        emit({"schema": "albor.model.compare/1", **found})
+        document: Any = {"schema": "albor.model.compare/1", **found}
+        emit(document)
         return
     if found["config"]:
         rows = [(one["field"], str(one["a"]), str(one["b"])) for one in found["config"]]
@@ -185,7 +188,8 @@ def weights(folder: str, tensor: str | None, as_json: bool) -> None:
     lines = [*(by_layer(tensors) if tensor is None else one_tensor(tensors, tensor))]
     if as_json:
         kept = [one for one in tensors if tensor in (None, one["name"])]
-        emit({"schema": "albor.model.weights/1", **found, "tensors": kept})
+        document: Any = {"schema": "albor.model.weights/1", **found, "tensors": kept}
+        emit(document)
         return
     print_line(f"{clean(found['path'])}{': of a sample' * found['is_sampled']}")
     print_line("\n".join(lines))

@@ -12,10 +12,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -28,6 +28,9 @@ from albor_core.run.errors import (
     refused_by_the_machine,
 )
 from albor_core.run.values.quantity import byte_size, counted, duration
+
+if TYPE_CHECKING:
+    from albor_core.documents.commands import FilePlanDocument, FilePlanProblem
 
 F = TypeVar("F", bound=Callable[..., Any])
 Parameters = Mapping[str, Any]
@@ -102,7 +105,7 @@ def show_plan(
     targets = [*map(_absolute, writes if found.writes is None else found.writes)]
     if not any(one["field"] in _OUTPUTS for one in problems):
         problems += _unwritable((one for one in targets if one not in absent), found.bytes)
-    document = {
+    document: FilePlanDocument = {
         "schema": "albor.plan/1",
         "reads": sources,
         "writes": targets,
@@ -119,7 +122,7 @@ def show_plan(
     return AlborError.exit_code if problems else 0
 
 
-def _estimated(estimate: Callable[[], Estimate]) -> tuple[Estimate, list[dict[str, str]]]:
+def _estimated(estimate: Callable[[], Estimate]) -> tuple[Estimate, list[FilePlanProblem]]:
     try:
         return estimate(), []
     except AlborError as error:
@@ -202,7 +205,7 @@ def run_source(reference: str) -> Path | str:
         return Path(reference) if os.sep in reference else reference
 
 
-def listed_problems(error: AlborError) -> list[dict[str, str]]:
+def listed_problems(error: AlborError) -> list[FilePlanProblem]:
     """An error as problems of a plan."""
     if isinstance(error, ConfigError) and error.problems:
         return [_problem(error.code, one) for one in error.problems]
@@ -210,18 +213,19 @@ def listed_problems(error: AlborError) -> list[dict[str, str]]:
     return [_problem(code, Problem("", error.message, error.hint))]
 
 
-def _problem(code: str, one: Problem, path: str = "") -> dict[str, str]:
-    return {"code": code, "path": path, **asdict(one)}
+def _problem(code: str, one: Problem, path: str = "") -> FilePlanProblem:
+    return {"code": code, "path": path, "field": one.field, "message": one.message,
+            "hint": one.hint, "file": one.file}  # fmt: skip
 
 
-def _as_missing(problem: dict[str, str], absent: Sequence[str]) -> dict[str, str]:
+def _as_missing(problem: FilePlanProblem, absent: Sequence[str]) -> FilePlanProblem:
     """The problem, as one of a missing input where its message begins with the path of one."""
     named, colon, _ = problem["message"].partition(": ")
     path = os.path.normpath(Path(named).absolute()) if colon else ""
     return {**problem, "code": MISSING, "path": path} if path in absent else problem
 
 
-def _missing(path: str) -> dict[str, str]:
+def _missing(path: str) -> FilePlanProblem:
     if Path(path).is_absolute():
         return _problem(MISSING, Problem("", f"{path}: no such file or folder"), path)
     return _problem(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)
@@ -232,7 +236,7 @@ def _is_there(path: str) -> bool:
     return Path(path).is_absolute() and os.path.lexists(path)
 
 
-def _closed(paths: Iterable[str]) -> Iterator[dict[str, str]]:
+def _closed(paths: Iterable[str]) -> Iterator[FilePlanProblem]:
     """Inputs that we may not read."""
     for path in paths:
         if not os.access(path, os.R_OK | (os.X_OK if Path(path).is_dir() else 0)):
@@ -240,7 +244,7 @@ def _closed(paths: Iterable[str]) -> Iterator[dict[str, str]]:
             yield _problem("unreadable_input", what, path)
 
 
-def _unwritable(targets: Iterable[str], size: int | None) -> Iterator[dict[str, str]]:
+def _unwritable(targets: Iterable[str], size: int | None) -> Iterator[FilePlanProblem]:
     """What stands where the outputs are to be, or has no room for them."""
     for target in targets:
         if not Path(target).is_absolute():

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
 from albor_core.store.query.resolve import find_run
@@ -72,9 +78,9 @@ def note(
         _annotate(found, "note.edit", {"at": _note(found, number).at, "text": text or ""})
     _update_stores(found)
     if as_json:
-        notes = {one.number: asdict(one) for one in _notes(found)}
+        notes = {one.number: field_values(one) for one in _notes(found)}
         now = notes.get(max(notes, default=0) if number is None else number)
-        body = None if now is None else {k: now[k] for k in ("number", "wall", "by", "text")}
+        body: Any = now and {k: now[k] for k in ("number", "wall", "by", "text")}
         emit({"schema": "albor.runs.note/1", "run": found.id, "note": body})
     else:
         print_line(f"{found.id}: {'noted' if remove is None else f'note {remove} taken back'}")
@@ -99,8 +105,8 @@ def pin(run_ref: str, metrics: tuple[str, ...], off: bool, as_json: bool) -> Non
     _update_stores(found)
     is_pinned, names = _pins(found)
     if as_json:
-        document = {"run": found.id, "pinned": is_pinned, "metrics": names}
-        emit({"schema": "albor.runs.pin/1", **document})
+        emit({"schema": "albor.runs.pin/1", "run": found.id, "pinned": is_pinned,
+              "metrics": names})  # fmt: skip
     elif metrics:
         words = f"pinned metrics {', '.join(map(clean, names))}" if names else "no pinned metrics"
         print_line(f"{found.id}: {words}")
@@ -130,8 +136,8 @@ def rename(run_ref: str, name: str, as_json: bool) -> None:
         print_note("  nothing has indexed it yet; until then commands take the id")
     others = [run for run in known if run != found.id]
     if as_json:
-        document = {"run": found.id, "name": name, "also_called": others}
-        emit({"schema": "albor.runs.rename/1", **document})
+        emit({"schema": "albor.runs.rename/1", "run": found.id, "name": name,
+              "also_called": others})  # fmt: skip
         return
     print_line(f"{found.id}: {clean(name)}")
     if others:
@@ -158,7 +164,7 @@ def _update_stores(run: RunDir) -> None:
 def _metrics_of(run: RunDir) -> frozenset[str]:
     """What the run logs, as its stores and its state file tell."""
     from albor_core.feed.run.detail import RunFeed
-    from albor_core.feed.runs.newest import metrics_of_state
+    from albor_core.feed.view.newest import metrics_of_state
 
     feed = RunFeed(run)
     try:

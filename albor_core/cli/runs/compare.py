@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,7 +49,7 @@ def diff(
         if len(runs) == 1:
             runs = [_baseline(reader, runs[0], own), *runs]
         found = diff_runs(reader, runs, metric=metric, goals=ways, own_stores=own)
-    made = found.to_json()
+    made: Any = found.to_json()
     for run, row in zip(made["runs"], found.runs, strict=True):
         run |= {"status": status_of(row), "is_at_work": is_at_work(run)}
     if as_json:

@@ -311,7 +311,7 @@ def _attention(path: Path, run_id: str) -> dict[str, Any]:
     finally:
         feed.close()
     open_ones = [item.to_json() for item in entries_of(view) if item.is_open]
-    watched = view.signs.watched.words if view is not None and view.is_active else ""
+    watched = view.diagnostics.watched.words if view is not None and view.is_active else ""
     sinks = [] if told is None else [asdict(sink) for sink in told.sinks]
     return {"watched": watched, "attention": open_ones, "sinks": sinks}
 

@@ -334,10 +334,10 @@ def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
     )
 
 
-def _document(found: Listing) -> dict[str, Any]:
+def _document(found: Listing) -> Any:
     from albor_core.feed.runs.store_lag import Arrears
 
-    document: dict[str, Any] = {
+    document: Any = {
         "schema": "albor.runs.ls/1",
         "total": found.total,
         "runs": [

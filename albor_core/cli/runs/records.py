@@ -35,7 +35,7 @@ def tail(run_ref: str, count: int, follow: bool, as_json: bool) -> None:
     """Show the newest records of RUN's journal: values, events, samples, media. With --follow
     --json one document per line.
     """
-    from albor_core.feed.archive.records import RecordTail
+    from albor_core.feed.run.records import RecordTail
     from albor_core.run.journal import parse_line
 
     found = find_run(run_ref)
@@ -61,15 +61,15 @@ def _seq(record: Mapping[str, Any]) -> int:
 
 
 def _print(run: RunDir, records: list[dict[str, Any]], as_json: bool) -> None:
-    from albor_core.feed.archive.records import today_words
+    from albor_core.feed.run.records import today_words
 
     records = [today_words(record) for record in records]
     if as_json:
         from albor_core.run.values.metrics import as_json as strict
 
         told = [strict({k: v for k, v in record.items() if k != "crc"}) for record in records]
-        where = {"id": run.id, "path": str(run.path)}
-        emit({"schema": "albor.runs.tail/1", "run": where, "records": told})
+        emit({"schema": "albor.runs.tail/1", "run": {"id": run.id, "path": str(run.path)},
+              "records": told})  # fmt: skip
     else:
         for record in records:
             print_line(clean(_line(record, run)))

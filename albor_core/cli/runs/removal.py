@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.lookup import talk_of_damaged_pointers
-from albor_core.cli.common.output import clean, emit, json_option, print_line, table, wants_json
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    table,
+    wants_json,
+)
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.home.runs import registered_runs
 from albor_core.run.rundir import RunDir, folder_of
@@ -18,6 +26,7 @@ from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
+    from albor_core.documents.transfer import Leftover
     from albor_core.store.upkeep.remove import Removed
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
@@ -32,7 +41,6 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for conf
 @json_option
 def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool) -> None:
     """Remove runs for good: folder, checkpoints, journal and rows. Refuses active runs."""
-    from dataclasses import asdict
 
     chosen = {found.id if isinstance(found, RunDir) else found: found for found in map(
         _chosen, references
@@ -41,7 +49,7 @@ def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool
         confirm("remove", [_described(found) for found in chosen.values()])
     removed = [_remove(found, keep_history) for found in chosen.values()]
     if as_json:
-        emit({"schema": "albor.runs.rm/1", "removed": [asdict(item) for item in removed]})
+        emit({"schema": "albor.runs.rm/1", "removed": [field_values(item) for item in removed]})
     else:
         for item in removed:
             print_line(f"removed {item.run}, {byte_size(item.bytes)}")
@@ -49,8 +57,8 @@ def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool
 
 def _chosen(reference: str) -> RunDir | str:
     """A run that is not alive, or the id of one whose folder is gone."""
-    from albor_core.feed.runs.status import run_status
-    from albor_core.feed.view import LIVE_WORDS
+    from albor_core.feed.run.status import run_status
+    from albor_core.feed.view.run_view import LIVE_WORDS
     from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.remove import is_remembered, link_refused, must_be_ours
 
@@ -135,7 +143,7 @@ def gc(
     gone = found if dry_run else [item for item in found if sweep(item)]
     total = sum(item.bytes for item in gone)
     if as_json:
-        told: list[dict[str, Any]] = [
+        told: list[Leftover] = [
             {"path": str(item.path), "bytes": item.bytes, "why": item.why} for item in gone
         ]
         emit({"schema": "albor.runs.gc/1", "dry_run": dry_run, "items": told, "bytes": total})

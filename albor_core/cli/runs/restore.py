@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -47,7 +47,7 @@ def restore(run_ref: str, everything: bool, only_list: bool, as_json: bool) -> N
             annotate(found, "restore", one.at)
         drain_index(found)
     if as_json:
-        rewinds = [one._asdict() for one in chosen]
+        rewinds: Any = [one._asdict() for one in chosen]
         emit({"schema": "albor.runs.restore/1", "run": found.id, "is_restored": not only_list,
               "rewinds": rewinds, "left": len(_known(found))})  # fmt: skip
         return

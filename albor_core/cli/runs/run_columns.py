@@ -170,7 +170,7 @@ def _main(row: RunRow, found: Listing, shown: Sequence[str]) -> str:
 
 def _status(row: RunRow, found: Listing) -> str:
     """The word, or that it is silent: `silent 2m`."""
-    from albor_core.feed.runs.state_word import shown_word
+    from albor_core.feed.view.run_status import shown_word
 
     return shown_word(found.words[row.id], found.silent_s.get(row.id))
 

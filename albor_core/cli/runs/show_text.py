@@ -18,7 +18,7 @@ from albor_core.cli.common.output import (
 )
 from albor_core.feed.archive.card import Relative, RunCard
 from albor_core.feed.archive.crashes import excerpt, words_of
-from albor_core.feed.runs.state_word import shown_word
+from albor_core.feed.view.run_status import shown_word
 from albor_core.guard.deaths.past_attempts import job_in
 from albor_core.run.values.metrics import MAX_NAMES, NO_ROOM_EVENT
 from albor_core.run.values.quantity import byte_size, counted, duration, figure

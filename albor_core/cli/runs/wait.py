@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.cli.common.time_span import TIME_SPAN
 from albor_core.run.errors import AlborError, TryAgainError
 from albor_core.run.exit import STOPPED_BY_ANDON
 from albor_core.run.values.quantity import figure
 
 if TYPE_CHECKING:
+    from albor_core.documents.runs import RunsWaitDocument
     from albor_core.feed.waiting.waiter import RunStanding, RunWait, WaitResult
 
 _CODES = {"met": 0, "andon": STOPPED_BY_ANDON, "timeout": TryAgainError.exit_code}
@@ -70,15 +77,16 @@ def wait(
     return _CODES.get(result.outcome, AlborError.exit_code)
 
 
-def document(result: WaitResult, text: str) -> dict[str, Any]:
+def document(result: WaitResult, text: str) -> RunsWaitDocument:
     """albor.runs.wait/1: what decided, and how each run stands."""
     from albor_core.run.program.notified import INTERVAL_S
 
     decided = result.decided
+    outcome: Any = result.outcome
     return {
         "schema": "albor.runs.wait/1",
-        "met": result.outcome == "met",
-        "outcome": result.outcome,
+        "met": outcome == "met",
+        "outcome": outcome,
         "condition": decided.condition or text,
         "run": decided.run,
         "value": decided.value,
@@ -87,7 +95,7 @@ def document(result: WaitResult, text: str) -> dict[str, Any]:
         "wakeups": result.wakeups,
         "interval_s": INTERVAL_S if result.why_blind else None,
         "why_interval": result.why_blind,
-        "runs": [asdict(standing) for standing in result.standings],
+        "runs": [field_values(standing) for standing in result.standings],
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from albor_core.cli.common.output import emit, print_note
 from albor_core.cli.common.run_ending import ended_at, is_complete
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.rundir import RunDir, read_json

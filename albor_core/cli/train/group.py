@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,11 +33,11 @@ from albor_core.cli.train.given_config import (
     with_packed_text,
 )
 from albor_core.cli.train.resumed_run import (
+    adopt_foreign_run,
     is_told_complete,
     refuse_foreign,
     run_inside,
     run_to_resume,
-    adopt_foreign_run,
 )
 from albor_core.cli.train.text_data import packed_overrides
 from albor_core.config.microbatches import MAX_RANKS_HERE
@@ -156,7 +156,8 @@ def plan(
 
         made = plan_run(loaded, measured=probe(loaded, made, tell=print_note))
     if as_json:
-        emit(made.to_json())
+        document: Any = made.to_json()
+        emit(document)
     else:
         print_line(render(made, min(screen_width() or 78, 120), is_ascii=not _shows_blocks()))
     return 1 if made.problems else 0

@@ -32,11 +32,12 @@ from albor_core.data.clean.ngrams import (
     words_in,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import open_corpus
-from albor_core.data.read.inputs import first_free, unreadable
+from albor_core.data.read.inputs import first_free
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.counts import FINDINGS, Counts, from_json, sift
 from albor_core.data.stage.record import content_hash
 from albor_core.data.stage.stage import DocumentsDone
+from albor_core.data.stage.stamp import unreadable
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import each
 from albor_core.outputs.identity import hash_of_file

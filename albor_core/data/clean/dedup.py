@@ -33,12 +33,13 @@ from albor_core.data.clean.hashed_words import Numbers
 from albor_core.data.clean.minhash import Bands, band_keys, bands_for, shingle_sets
 from albor_core.data.clean.near import Decider, Documents, Verdicts, cached, slots_of
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
-from albor_core.data.read.inputs import changed, first_free
+from albor_core.data.read.inputs import first_free
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import EXAMPLES, Counts, sift
 from albor_core.data.stage.output import write_part
 from albor_core.data.stage.record import content_hash
 from albor_core.data.stage.stage import DocumentsDone, StepReport, run_step
+from albor_core.data.stage.stamp import changed
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import Job, each
 from albor_core.run.errors import DataError, UsageError

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from albor_core.data.mix.mix import Ingredient, mix
 from albor_core.data.mix.portions import Size
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import IMPORT_HINT, open_corpus
+from albor_core.data.stage.corpus import IMPORT_HINT, open_corpus
 from albor_core.data.stage.counts import Counts, sift
 from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import StepReport, run_step

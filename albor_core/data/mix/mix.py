@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from albor_core.data.mix.portions import (
     portions,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, from_json
 from albor_core.data.stage.output import Output, finish, output_size, sample_of
 from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity
@@ -49,6 +49,9 @@ from albor_core.data.stage.units import UNIT_BYTES, units_of
 from albor_core.data.stage.workers import each
 from albor_core.outputs.place import begin, held
 from albor_core.run.errors import AlborError, DataError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from albor_core.documents.corpus import MixedCorpus
 
 MOST_COPIES = 1000
 _MOST_BITS = 12  # every slice is opened once for each bucket
@@ -101,7 +104,7 @@ class MixShare:
     def documents_out(self) -> int:
         return self.portion.documents(self.corpus.rows)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> MixedCorpus:
         return {
             "path": str(self.ingredient.path),
             "weight": float(self.ingredient.weight),

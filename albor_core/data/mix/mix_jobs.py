@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from albor_core.data.mix.draw import number
 from albor_core.data.mix.portions import Edge
-from albor_core.data.read.corpus import Corpus
+from albor_core.data.stage.corpus import Corpus
 from albor_core.data.stage.counts import Counts, text_sizes
 from albor_core.data.stage.output import write_part
 from albor_core.data.stage.units import Unit, read_unit

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from albor_core.data.mix.draw import draw
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, sift, text_sizes
 from albor_core.data.stage.output import Output, output_size, sample_of
 from albor_core.data.stage.record import CorpusRecord

@@ -20,7 +20,7 @@ from albor_core.data.pack.token_rows import ID_COLUMNS
 from albor_core.data.pack.work.pieces import CONCAT
 from albor_core.data.pack.work.recipe import open_tokenizer
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import TEXT_COLUMNS, open_corpus, read_footer
+from albor_core.data.stage.corpus import TEXT_COLUMNS, open_corpus, read_footer
 from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.home.folders import albor_home, private_folder

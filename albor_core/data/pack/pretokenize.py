@@ -52,7 +52,7 @@ from albor_core.data.pack.work.recipe import (
     recipe_of,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import CorpusHash
+from albor_core.data.stage.corpus import CorpusHash
 from albor_core.data.stage.record import corpus_identity, read_record
 from albor_core.data.stage.stage import DocumentsDone, refuse_overlap
 from albor_core.data.stage.workers import each

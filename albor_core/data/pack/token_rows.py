@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from albor_core.data.read.corpus import read_footer
+from albor_core.data.stage.corpus import read_footer
 from albor_core.run.errors import DataError
 
 REPACK_HINT = "pack it again: albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR"

@@ -21,7 +21,7 @@ from albor_core.data.pack.foreign_tokenizer import TRAIN_HINT, in_words, opened_
 from albor_core.data.pack.special_tokens import END_OF_TEXT, PAD, tokenizer_file
 from albor_core.data.pack.tokenizer_kinds import files_beside, kind_specials, train_kind
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import (
     AlborError,
     ConfigError,

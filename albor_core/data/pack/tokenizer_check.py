@@ -26,7 +26,7 @@ from albor_core.data.pack.special_tokens import (
 )
 from albor_core.data.pack.tokenizer import decode_document, load_tokenizer, vocabulary_size
 from albor_core.data.pack.work.encode import read_documents, text_units
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import DataError, Problem
 
 PATTERNS = ("def", "return", "self", "import", "class", "for", "if", "in")

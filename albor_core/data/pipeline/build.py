@@ -44,9 +44,9 @@ from albor_core.data.pipeline.recipe import (
     MixSection,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.inputs import Asked, InputSource, Origin
 from albor_core.data.read.sources import import_sources, named, plan_import
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.output import Output
 from albor_core.data.stage.record import content_hash, corpus_identity
 from albor_core.data.stage.stage import Step, StepReport, plan_step, run_step
@@ -81,7 +81,7 @@ class Made:
     reused: bool
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         return {**vars(self), "out": str(self.out), "dropped": dict(sorted(self.dropped.items()))}
 
 

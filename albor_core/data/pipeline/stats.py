@@ -24,7 +24,7 @@ from albor_core.data.pipeline.history import (
     step_summary,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import IMPORT_HINT, Corpus, open_corpus
+from albor_core.data.stage.corpus import IMPORT_HINT, Corpus, open_corpus
 from albor_core.data.stage.lengths import LengthHistogram
 from albor_core.data.stage.record import CORPUS_SCHEMA, read_record
 from albor_core.data.stage.survey import UNKNOWN, survey

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from albor_core.data.read.corpus import TEXT_COLUMNS
+from albor_core.data.stage.corpus import TEXT_COLUMNS
 from albor_core.run.errors import ConfigError, DataError, NotFoundError, UsageError
 
 # generated tables and vendored blobs live above it; hand-written code does not
@@ -277,35 +277,4 @@ def pick_column(path: Path, names: Sequence[str], asked: str | None) -> str:
     raise DataError(
         f"{path}: no column {' or '.join(wanted)} (columns: {found})",
         hint="name the one that holds the text with --column",
-    )
-
-
-Stamp = tuple[int, int]
-"""Size and time of modification in nanoseconds."""
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    return status.st_size, status.st_mtime_ns
-
-
-def stamp_file(path: Path) -> Stamp:
-    """Raises DataError naming a file that cannot be looked at."""
-    try:
-        return stamp_of(path.stat())
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def changed(path: Path) -> DataError:
-    """The file is not what it was when the import began."""
-    return DataError(
-        f"{path}: changed while it was read",
-        hint="run the same command again once nothing writes to it",
-    )
-
-
-def unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(
-        f"{path}: cannot be read: {error.strerror or error}",
-        hint=f"look at its owner and mode: ls -l {path}",
     )

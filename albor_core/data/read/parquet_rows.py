@@ -16,21 +16,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import TEXT_COLUMNS, leaves_of, read_footer
 from albor_core.data.read.inputs import (
     FREE_BYTES,
     MAX_EXPANSION,
     UNIT_BYTES,
     Asked,
     Document,
-    changed,
     pick_column,
     reason_to_skip,
     row_licence,
-    stamp_file,
     too_dense,
-    unreadable,
 )
+from albor_core.data.stage.corpus import TEXT_COLUMNS, leaves_of, read_footer
+from albor_core.data.stage.stamp import changed, stamp_file, unreadable
 from albor_core.run.errors import DataError
 
 MAX_COLUMNS = 10_000

@@ -15,23 +15,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from albor_core.data.read.corpus import TEXT_COLUMNS
 from albor_core.data.read.inputs import (
     FREE_BYTES,
     MAX_EXPANSION,
     UNIT_BYTES,
     Asked,
     Document,
-    Stamp,
-    changed,
     pick_column,
     reason_to_skip,
     row_licence,
-    stamp_file,
     text_elsewhere,
     too_dense,
-    unreadable,
 )
+from albor_core.data.stage.corpus import TEXT_COLUMNS
+from albor_core.data.stage.stamp import Stamp, changed, stamp_file, unreadable
 from albor_core.run.errors import DataError
 
 MAX_ROW_BYTES = 16 << 20  # of CSV, which keeps four bytes a letter

@@ -21,7 +21,6 @@ from typing import Any
 
 from albor_core.data.progress import Progress
 from albor_core.data.read import git, parquet_rows, rows
-from albor_core.data.read.corpus import CorpusHash
 from albor_core.data.read.inputs import (
     DEFAULTS,
     ROW_ENDINGS,
@@ -33,6 +32,7 @@ from albor_core.data.read.inputs import (
     names_of,
 )
 from albor_core.data.read.take import SCHEMA, TakeIn, units_of
+from albor_core.data.stage.corpus import CorpusHash
 from albor_core.data.stage.counts import Counts, SourceCounts, from_json
 from albor_core.data.stage.output import Output, finish, output_size
 from albor_core.data.stage.record import CorpusRecord, corpus_identity

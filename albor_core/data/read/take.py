@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from albor_core.data.read import git, parquet_rows, rows, tree
-from albor_core.data.read.corpus import CorpusHash
 from albor_core.data.read.inputs import Asked, Document, InputSource, InputUnit
+from albor_core.data.stage.corpus import CorpusHash
 from albor_core.data.stage.counts import Counts
 from albor_core.data.stage.output import sample_of, stream_part
 

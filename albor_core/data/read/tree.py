@@ -13,12 +13,11 @@ from albor_core.data.read.inputs import (
     Asked,
     Document,
     InputSource,
-    changed,
     printable,
     reason_to_skip,
-    stamp_of,
 )
 from albor_core.data.stage.counts import Counts
+from albor_core.data.stage.stamp import changed, stamp_of
 
 MAX_UNIT_FILES = 10_000  # tiny ones cost more than their bytes do
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import Corpus
+from albor_core.data.stage.corpus import Corpus
 from albor_core.data.stage.counts import Counts, from_json
 from albor_core.outputs.identity import hash_of_file, identity_of
 from albor_core.run.errors import DataError

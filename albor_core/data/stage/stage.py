@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, open_corpus
-from albor_core.data.read.inputs import Stamp, changed, stamp_file
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.counts import Counts, from_json
 from albor_core.data.stage.output import Output, finish, output_size, sample_of, write_part
 from albor_core.data.stage.record import CorpusRecord, content_hash, corpus_identity, read_record
+from albor_core.data.stage.stamp import Stamp, changed, stamp_file
 from albor_core.data.stage.units import Unit, read_unit, units_of
 from albor_core.data.stage.workers import Job, each
 from albor_core.outputs.place import begin, clear, held

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import IMPORT_HINT, Corpus
+from albor_core.data.stage.corpus import IMPORT_HINT, Corpus
 from albor_core.data.stage.lengths import LengthHistogram
 from albor_core.run.errors import DataError
 

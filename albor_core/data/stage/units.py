@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import IMPORT_HINT, Corpus, leaves_of, read_footer
+from albor_core.data.stage.corpus import IMPORT_HINT, Corpus, leaves_of, read_footer
 from albor_core.run.errors import DataError
 
 UNIT_BYTES = 16 << 20

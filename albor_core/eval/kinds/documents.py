@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.read.corpus import TEXT_COLUMNS, read_footer, usual_text_column
+from albor_core.data.stage.corpus import TEXT_COLUMNS, read_footer, usual_text_column
 from albor_core.run.errors import DataError, NotFoundError
 
 _ROWS = 256

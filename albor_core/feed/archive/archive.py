@@ -16,10 +16,10 @@ from albor_core.feed.archive.checkpoints import Shelf, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView
 from albor_core.feed.archive.crashes import CrashShelf, CrashView
 from albor_core.feed.archive.log_file import LogName, LogShelf, LogWindow
-from albor_core.feed.archive.records import RecordTail, journal_events
 from albor_core.feed.archive.traced import TracedBricks, TraceShelf
 from albor_core.feed.data.of_run import RunData, figures_of, run_data
 from albor_core.feed.run.detail import RunFeed
+from albor_core.feed.run.records import RecordTail, journal_events
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir, read_json

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from albor_core.feed.run.files import CachedJson
 from albor_core.run.checkpoints import BEST, DOOMED, HALF, MANIFEST, CheckpointName, parse
@@ -30,7 +30,7 @@ class SavedView:
 
     name: str
     step: int
-    state: str
+    state: Literal["verified", "whole", "damaged", "writing"]
     path: str
     wall: float | None = None
     num_bytes: int | None = None

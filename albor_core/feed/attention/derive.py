@@ -15,10 +15,10 @@ from zlib import crc32
 
 from albor_core.andon.rules.sources import RULES_FILE
 from albor_core.feed.attention.item import AttentionItem, AttentionList, AttentionMarks, SinceLooked
+from albor_core.feed.attention.machine import MachineView
 from albor_core.feed.attention.of_machine import machine_items
 from albor_core.feed.attention.of_run import ended_items, live_items
-from albor_core.feed.machine import MachineView
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import LOSSES
 
 KEPT_S = 7 * 86400.0
@@ -27,7 +27,7 @@ _ENDED_BADLY = ("failed", "lost", "stopped")
 
 
 def is_candidate(view: RunView, now: float) -> bool:
-    """Whether a run may have an entry: only of those the signs need to be read."""
+    """Whether a run may have an entry: only of those the diagnostics need to be read."""
     if view.kind == "imported":
         return view.alerts_open > 0
     if view.is_active:
@@ -53,12 +53,15 @@ def attention(
     is_complete: bool = True,
     problem: str = "",
 ) -> AttentionList:
-    """All entries of `runs`, whose signs are read, and of the machines. `now` is wall time."""
+    """All entries of `runs`, whose diagnostics are read, and of the machines.
+
+    `now` is wall time.
+    """
     rows = tuple(runs)
     looked_at = [view for view in rows if is_candidate(view, now)]
     items: list[AttentionItem] = []
     for view in looked_at:
-        gpus = machine.run_gpus.get(view.id) or view.signs.ranks
+        gpus = machine.run_gpus.get(view.id) or view.diagnostics.ranks
         found = live_items if view.is_active else ended_items
         items += (_marked(item, view, marks, now) for item in found(view, gpus, now))
     items = _of_one_file(items, marks, now)
@@ -68,12 +71,12 @@ def attention(
     items.sort(key=lambda item: item.rank)
     troubled = {item.run_id for item in items if item.is_open}
     active = [view for view in looked_at if view.is_active]
-    watched = [view for view in active if view.signs.watched.is_watched]
+    watched = [view for view in active if view.diagnostics.watched.is_watched]
     return AttentionList(
         items=tuple(items),
         fine=tuple(view.id for view in watched if view.id not in troubled),
-        not_watched=tuple(v.id for v in active if not v.signs.watched.is_watched),
-        tells_only=tuple(view.id for view in watched if not view.signs.watched.acts),
+        not_watched=tuple(v.id for v in active if not v.diagnostics.watched.is_watched),
+        tells_only=tuple(view.id for view in watched if not view.diagnostics.watched.acts),
         being_read=being_read,
         since_last_looked=since_looked(rows, marks.looked_wall) if since is None else since,
         is_complete=is_complete,
@@ -170,8 +173,8 @@ def _marked(
     acked = marks.acked.get(item.id, "")
     until = marks.muted.get(item.id, 0.0)
     if view is not None:
-        acked = view.signs.acked.get(item.id, acked)
-        until = max(until, view.signs.muted.get(item.id, 0.0))
+        acked = view.diagnostics.acked.get(item.id, acked)
+        until = max(until, view.diagnostics.muted.get(item.id, 0.0))
     return replace(item, acked_by=acked, muted_until=until if until > now else None)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from albor_core.feed.attention.help import help_for
 from albor_core.feed.attention.item import KINDS, AttentionItem
-from albor_core.feed.view import RunView
+from albor_core.feed.run.offers import offer, subject_of_view, way_on
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.quantity import duration
 
 HOUR_S = 3600.0
 LITTLE_S = 60.0  # work too little to count
+_KEYS = {"retry": "R", "stop": "x", "pause": "p", "checkpoint": "c"}
+"""Action of feed.run.offers -> the cockpit's key for it, in the list and on the run's screen."""
 
 
 def item_of(
@@ -29,7 +31,7 @@ def item_of(
     """An entry of `view`. Its id has the attempt that it is of, and `tag`."""
     table = KINDS[kind]
     number = attempt if attempt is not None else view.attempt
-    key, command = help_for(key_of or kind, view)
+    key, command = _help_for(key_of or kind, view)
     return AttentionItem(
         **{
             "id": f"{view.id}/{name or kind}@{number or 0}{tag}",
@@ -85,3 +87,22 @@ def _amount(hours: float, gpus: int | None) -> str:
 
 def first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
+
+
+def _help_for(kind: str, view: RunView) -> tuple[str, str]:
+    """A cockpit key ("enter" opens the run) and a command line, both of which work on the run."""
+    table, subject = KINDS[kind], subject_of_view(view)
+    for action in table.helps:
+        found = offer(action, subject)
+        if not found.is_possible:
+            continue
+        if action == "retry":
+            is_ordered = found.order == "retry_now"
+            return _KEYS[action], f"albor guard retry {view.id}" if is_ordered else way_on(subject)
+        return _KEYS[action], f"albor guard {action} {view.id}"
+    command = table.command
+    if "logs" in command and view.kind == "imported":
+        command = "albor runs show {run}"
+    if "report" in command and not view.diagnostics.report:
+        command = "albor runs show {run}"
+    return table.key, command.format(run=view.id, host=view.host)

@@ -9,17 +9,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from albor_core.feed.view import plain
+from albor_core.feed.view.run_view import plain
+from albor_core.run.light_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from albor_core.documents.alerts import AttentionFields
 
 SEVERITIES = ("info", "warning", "error", "critical")
 """From "good to know" to "work is being lost now"."""
 
 
 class TroubleKind(NamedTuple):
-    """One kind of trouble. `helps` are actions of feed.offers, the most useful first: the entry
+    """One kind of trouble. `helps` are actions of feed.run.offers, the most useful first: the entry
     names the first one that works on its run. Where none does, it names `key` and `command`, in
     which {run} and {host} are filled in.
     """
@@ -216,11 +220,11 @@ class AttentionItem:
         worst = -SEVERITIES.index(self.severity) if self.severity in SEVERITIES else 0
         return not self.is_open, worst, -(self.since_wall or 0.0), self.id
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> AttentionFields:
         """Every field as strict JSON data, but for `is_of_gpus`, which `cost` says in words."""
-        found = {**plain(self), "is_open": self.is_open}
+        found: Any = {**plain(self), "is_open": self.is_open}
         del found["is_of_gpus"]
-        return found
+        return cast("AttentionFields", found)
 
 
 @dataclass(frozen=True)

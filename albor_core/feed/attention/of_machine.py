@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from albor_core.feed.attention.item import KINDS, AttentionItem, word_of_gpu
-from albor_core.feed.machine import MachineTrouble, MachineView
-from albor_core.feed.view import RunView
+from albor_core.feed.attention.machine import MachineTrouble, MachineView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.quantity import byte_size
 from albor_core.telemetry.sample import HostSample
 

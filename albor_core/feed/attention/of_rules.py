@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from albor_core.andon.severity import severity_of
 from albor_core.feed.attention.entry import item_of
 from albor_core.feed.attention.item import GPU_RULE, KINDS, AttentionItem, word_of_gpu
-from albor_core.feed.signs import LOSSES
-from albor_core.feed.view import BudgetView, RunView
+from albor_core.feed.view.diagnostics import LOSSES
+from albor_core.feed.view.run_view import BudgetView, RunView
 from albor_core.run.values.quantity import byte_size, figure
 from albor_core.store.rows.rows import AlertRow
 from albor_core.store.watch.not_finite import RULE
@@ -43,7 +43,7 @@ def fired_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[Attent
     """
     rest = {
         alert.id
-        for alert in view.signs.alerts
+        for alert in view.diagnostics.alerts
         if alert.kind == "machine" or _kind_of(alert) in _ENDS_WITH_RUN
     }
     yield from _alerts(view, rest.union(told))
@@ -53,7 +53,9 @@ def _alerts(view: RunView, told: Collection[str]) -> Iterator[AttentionItem]:
     """One entry for each rule, however often it fired, and for each budget, of which the worse of
     its two alerts is told: it is nearly used up, it is used up.
     """
-    for cause, fired in _by_cause(one for one in view.signs.alerts if one.id not in told).items():
+    for cause, fired in _by_cause(
+        one for one in view.diagnostics.alerts if one.id not in told
+    ).items():
         rule = cause if any(alert.rule == cause for alert in fired) else fired[-1].rule or cause
         same = [alert for alert in fired if (alert.rule or alert.id) == rule]
         newest, kind = same[-1], _kind_of(same[-1])
@@ -111,8 +113,8 @@ def what_fired(alert: AlertRow) -> str:
 
 def _what_acts(view: RunView, alert: AlertRow) -> str:
     asked = alert.action not in ("", "warn", "notify")
-    if asked and not view.signs.watched.acts:
-        why = view.signs.watched.why_tells_only or "no guard"
+    if asked and not view.diagnostics.watched.acts:
+        why = view.diagnostics.watched.why_tells_only or "no guard"
         return f"its rule asks for {alert.action!r}, which nothing carries out: {why}"
     return ""
 
@@ -129,7 +131,7 @@ def _kind_of(alert: AlertRow) -> str:
 
 
 def _bricks(view: RunView) -> Iterator[AttentionItem]:
-    told = {alert.metric for alert in view.signs.alerts}
+    told = {alert.metric for alert in view.diagnostics.alerts}
     over = [
         brick
         for brick in view.bricks
@@ -145,7 +147,7 @@ def _bricks(view: RunView) -> Iterator[AttentionItem]:
 
 
 def _budgets(view: RunView) -> Iterator[AttentionItem]:
-    told = {alert.rule for alert in view.signs.alerts}
+    told = {alert.rule for alert in view.diagnostics.alerts}
     for use in view.budgets:
         rule = f"budget-{use.amount}"
         if any(one == rule or one.startswith(f"{rule}-") for one in told):

@@ -1,4 +1,4 @@
-"""The entries of one run, by what its view and its signs say. Pure.
+"""The entries of one run, by what its view and its diagnostics say. Pure.
 
 A trouble of a moment (hung, silent) has the step that it stands at in its id, one of an attempt
 its number: what was said about it holds until the run moves, or is started again.
@@ -20,10 +20,10 @@ from albor_core.feed.attention.of_rules import (
     rule_items,
     what_fired,
 )
-from albor_core.feed.offers import has_guard_gone
-from albor_core.feed.runs.state_word import FOLDER_GONE
-from albor_core.feed.signs import NonFinite
-from albor_core.feed.view import RunView
+from albor_core.feed.run.offers import has_guard_gone
+from albor_core.feed.view.diagnostics import NonFinite
+from albor_core.feed.view.run_status import FOLDER_GONE
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.exit import STOPPED_BY_ANDON
 from albor_core.run.values.quantity import age, counted, duration
 from albor_core.store.rows.rows import AlertRow, AttemptRow
@@ -101,9 +101,9 @@ def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionI
             cause = "its folder was deleted or moved: how it ended was recorded nowhere else"
         kind = "lost"
     else:
-        summary = first_line(view.signs.error) or view.detail or "it failed"
+        summary = first_line(view.diagnostics.error) or view.detail or "it failed"
         kind = "failed" if _was_refused(view) else "died"
-        cause = cause_of_end(view.signs.exit_class, f"{view.signs.error} {view.detail}")
+        cause = cause_of_end(view.diagnostics.exit_class, f"{view.diagnostics.error} {view.detail}")
     at = since if since is not None else now
     yield item_of(
         view, kind, since=since, step=view.step, summary=summary, cause=cause,
@@ -139,7 +139,7 @@ def _silence_alerts(view: RunView) -> tuple[str, ...]:
     """Of the alerts that say the same, or else the one that is to come: the index process tells of
     a silence later than the list shows it, and what was seen is not to be said again.
     """
-    told = tuple(alert.id for alert in view.signs.alerts if alert.rule == SILENCE)
+    told = tuple(alert.id for alert in view.diagnostics.alerts if alert.rule == SILENCE)
     return told or (f"{SILENCE}@{view.attempt or 1}.{view.step or 0}",)
 
 
@@ -161,7 +161,7 @@ def _why_hung(view: RunView) -> str:
 def _restarts(view: RunView, now: float) -> Iterator[AttentionItem]:
     ends = [
         one
-        for one in view.signs.attempts
+        for one in view.diagnostics.attempts
         if one.action == "restart" and one.ended is not None
         and now - one.ended < RESTARTS_SHOWN_S
     ]  # fmt: skip
@@ -191,14 +191,14 @@ def _between(ended: AttemptRow, view: RunView) -> dict[str, Any]:
 def _non_finite(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
     found = {
         one.key: one
-        for one in view.signs.non_finite
+        for one in view.diagnostics.non_finite
         if one.last_wall is None or now - one.last_wall < NON_FINITE_KEPT_S
     }
     for key, value in (("train/loss", view.loss), ("val/loss", view.val_loss)):
         if value is not None and not math.isfinite(value) and key not in found:
             at, wall = view.step, view.last_wall
             found[key] = NonFinite(key, _word(value), 1, at, at, wall, wall)
-    told_of = tuple(alert for alert in view.signs.alerts if only_tells_of_nan(alert))
+    told_of = tuple(alert for alert in view.diagnostics.alerts if only_tells_of_nan(alert))
     found = {**{one.key: one for one in map(_of_alert, told_of)}, **found}
     if not found:
         return
@@ -220,7 +220,7 @@ def _non_finite(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
 
 def _ended_non_finite(view: RunView) -> Iterator[AttentionItem]:
     """The metrics of an ended run that were not numbers, each with its first such step."""
-    told_of = tuple(alert for alert in view.signs.alerts if only_tells_of_nan(alert))
+    told_of = tuple(alert for alert in view.diagnostics.alerts if only_tells_of_nan(alert))
     if not told_of:
         return
     found = tuple({one.key: one for one in map(_of_alert, reversed(told_of))}.values())[::-1]
@@ -271,7 +271,7 @@ def _checkpoints(view: RunView, gpus: int | None, now: float) -> Iterator[Attent
             cause="the disk is full, or its folder cannot be written",
             **at_risk(view, gpus, now),
         )
-    saves, step_ms = view.signs.save_every, view.step_ms
+    saves, step_ms = view.diagnostics.save_every, view.step_ms
     is_due = view.kind == "train" and view.status in ("running", "unguarded") and not view.is_silent
     began = point.last_wall if point.last_wall is not None else view.created
     if not (is_due and saves and step_ms and began) or point.in_flight or point.failures:
@@ -292,8 +292,8 @@ def _checkpoints(view: RunView, gpus: int | None, now: float) -> Iterator[Attent
 
 def _lost(view: RunView) -> Iterator[AttentionItem]:
     """What it logged or printed that no disk took."""
-    lines = max(view.lines_lost, view.signs.lines_lost)
-    unlogged = max(view.console_bytes_lost, view.signs.console_bytes_lost)
+    lines = max(view.lines_lost, view.diagnostics.lines_lost)
+    unlogged = max(view.console_bytes_lost, view.diagnostics.console_bytes_lost)
     missing = "" if view.is_active else ": its figures are not complete"
     unwritten = f"{counted(lines, 'line')} that it logged could not be written{missing}"
     for kind, lost, summary in (
@@ -312,7 +312,7 @@ def _lost(view: RunView) -> Iterator[AttentionItem]:
 
 
 def _watching(view: RunView) -> Iterator[AttentionItem]:
-    if problems := view.signs.watched.problems:
+    if problems := view.diagnostics.watched.problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         yield item_of(
             view,
@@ -324,27 +324,33 @@ def _watching(view: RunView) -> Iterator[AttentionItem]:
 
 
 def _was_refused(view: RunView) -> bool:
-    if view.signs.exit_class in REFUSED:
+    if view.diagnostics.exit_class in REFUSED:
         return True
-    return not view.signs.exit_class and view.signs.exit_code is None and not view.attempt
+    return (
+        not view.diagnostics.exit_class and view.diagnostics.exit_code is None and not view.attempt
+    )
 
 
 def was_stopped_by_rule(view: RunView) -> bool:
-    """Whether Andon ended a run, whose signs are read."""
-    codes = (view.signs.exit_code, (view.guard or {}).get("exit_code"))
-    signs = view.signs
-    return STOPPED_BY_ANDON in codes or signs.exit_class == "andon" or signs.stopped_by_rule
+    """Whether Andon ended a run, whose diagnostics are read."""
+    codes = (view.diagnostics.exit_code, (view.guard or {}).get("exit_code"))
+    diagnostics = view.diagnostics
+    return (
+        STOPPED_BY_ANDON in codes
+        or diagnostics.exit_class == "andon"
+        or diagnostics.stopped_by_rule
+    )
 
 
 def _asked_to_stop(view: RunView) -> list[AlertRow]:
-    return [one for one in view.signs.alerts if one.action in ("stop", "rollback")]
+    return [one for one in view.diagnostics.alerts if one.action in ("stop", "rollback")]
 
 
 def _why_stopped(view: RunView) -> str:
     """What the rule that stopped it saw."""
     if fired := _asked_to_stop(view):
         return what_fired(fired[-1])
-    said = (view.last_alert, first_line(view.signs.error), view.detail, "a rule stopped it")
+    said = (view.last_alert, first_line(view.diagnostics.error), view.detail, "a rule stopped it")
     return next(one for one in said if one)
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from albor_core.feed.attention.derive import attention, ended_at, is_candidate, since_looked
 from albor_core.feed.attention.item import AttentionItem, AttentionList, AttentionMarks, SinceLooked
+from albor_core.feed.attention.machine import MachineView, MachineWatch, Reading
 from albor_core.feed.attention.marks import MarksFile
-from albor_core.feed.machine import MachineView, MachineWatch, Reading
-from albor_core.feed.run.sign_files import SignFiles
+from albor_core.feed.run.diagnostic_files import DiagnosticFiles
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.feed.runs.store_lag import LATE_S, is_being_read
-from albor_core.feed.signs import NO_SIGNS, RunSigns
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view.diagnostics import NO_DIAGNOSTICS, RunDiagnostics
+from albor_core.feed.view.run_view import RunsView, RunView
 from albor_core.run.home.folders import albor_home
 from albor_core.run.home.runs import placed
 from albor_core.store.upkeep.home_size import HomeLook, cap_problem
@@ -51,8 +51,8 @@ class AttentionFeed:
         self._clock, self._wall, self._look_s = clock, wall, look_s
         self._marks = MarksFile(self._home)
         self._machine = MachineWatch()
-        self._files: dict[str, SignFiles] = {}
-        self._signs: dict[str, tuple[float, RunView, RunSigns]] = {}  # when, of what
+        self._files: dict[str, DiagnosticFiles] = {}
+        self._diagnostics: dict[str, tuple[float, RunView, RunDiagnostics]] = {}  # when, of what
         self._rows: tuple[RunView, ...] = ()
         self._candidates: tuple[RunView, ...] = ()
         self._since: tuple[float | None, SinceLooked] = (math.nan, SinceLooked())
@@ -73,7 +73,7 @@ class AttentionFeed:
         wall = self._wall()
         marks = self._marks.get(wall)
         self._choose(view, marks, wall)
-        rows, is_read = self._with_signs(now, store)
+        rows, is_read = self._with_diagnostics(now, store)
         found = attention(
             rows,
             self._look_at_machine(view, rows, wall, now),
@@ -96,7 +96,7 @@ class AttentionFeed:
             self._candidates = tuple(row for row in view.rows if is_candidate(row, wall))
             kept = {row.id for row in self._candidates}
             self._files = {i: one for i, one in self._files.items() if i in kept}
-            self._signs = {i: one for i, one in self._signs.items() if i in kept}
+            self._diagnostics = {i: one for i, one in self._diagnostics.items() if i in kept}
         if not is_same or self._since[0] != marks.looked_wall:
             self._since = (marks.looked_wall, since_looked(self._rows, marks.looked_wall))
 
@@ -113,22 +113,24 @@ class AttentionFeed:
         self._late = late
         return tuple(sorted(late | before))
 
-    def _with_signs(self, now: float, store: StoreWatch | None) -> tuple[tuple[RunView, ...], bool]:
-        """The candidates with their signs, and whether all were read."""
+    def _with_diagnostics(
+        self, now: float, store: StoreWatch | None
+    ) -> tuple[tuple[RunView, ...], bool]:
+        """The candidates with their diagnostics, and whether all were read."""
         stop, is_read, rows = now + READ_S, True, []
         for row in self._candidates:
-            at, of, signs = self._signs.get(row.id, (-math.inf, row, NO_SIGNS))
+            at, of, diagnostics = self._diagnostics.get(row.id, (-math.inf, row, NO_DIAGNOSTICS))
             is_due = row.is_active or of is not row or now - at >= AGAIN_S
             if is_due and (row.is_active or self._clock() < stop):
                 files = self._files.get(row.id)
                 if files is None:
-                    files = self._files[row.id] = SignFiles(placed(row.id, row.path))
-                signs = _completed(files.look(row), row, store)
-                self._signs[row.id] = (now, row, signs)
+                    files = self._files[row.id] = DiagnosticFiles(placed(row.id, row.path))
+                diagnostics = _completed(files.look(row), row, store)
+                self._diagnostics[row.id] = (now, row, diagnostics)
             elif at == -math.inf:
                 is_read = False
                 continue  # not known yet: no entry without its reason
-            rows.append(replace(row, signs=signs))
+            rows.append(replace(row, diagnostics=diagnostics))
         return tuple(rows), is_read
 
     def _look_at_machine(
@@ -153,16 +155,20 @@ class AttentionFeed:
 
 
 def entries_of(view: RunView | None) -> tuple[AttentionItem, ...]:
-    """The entries of one run whose signs are read, as RunFeed reads them; of no machine."""
+    """The entries of one run whose diagnostics are read, as RunFeed reads them; of no machine."""
     if view is None:
         return ()
     return attention((view,), MachineView(), AttentionMarks(), now=time.time()).items
 
 
-def _completed(signs: RunSigns, row: RunView, store: StoreWatch | None) -> RunSigns:
+def _completed(
+    diagnostics: RunDiagnostics, row: RunView, store: StoreWatch | None
+) -> RunDiagnostics:
     """With the open alerts of the store where the ends of the files do not have them all."""
-    if store is None or row.alerts_open <= len(signs.alerts):
-        return signs
-    known = signs.settled.union(alert.id for alert in signs.alerts)
+    if store is None or row.alerts_open <= len(diagnostics.alerts):
+        return diagnostics
+    known = diagnostics.settled.union(alert.id for alert in diagnostics.alerts)
     asked = store.ask(lambda reader: reader.alerts(row.id, open_only=True)) or ()
-    return replace(signs, alerts=(*(a for a in asked if a.id not in known), *signs.alerts))
+    return replace(
+        diagnostics, alerts=(*(a for a in asked if a.id not in known), *diagnostics.alerts)
+    )

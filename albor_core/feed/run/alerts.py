@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from albor_core.feed.archive.records import RecordTail, journal_events
+from albor_core.feed.run.records import RecordTail, journal_events
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.rundir import RunDir

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from albor_core.andon.severity import CALM, worst
-from albor_core.feed.archive.records import RecordTail, attempts_of, journal_events
+from albor_core.feed.run.diagnostic_files import DiagnosticFiles
 from albor_core.feed.run.files import RunFiles
-from albor_core.feed.run.sign_files import SignFiles
+from albor_core.feed.run.records import RecordTail, attempts_of, journal_events
 from albor_core.feed.run.store_follower import (
     StoreWatch,
     aged,
@@ -27,13 +27,13 @@ from albor_core.feed.run.store_follower import (
     without_files,
 )
 from albor_core.feed.run.tail import LogFollower
-from albor_core.feed.runs.of_visible import standing_of
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import CHARTS, RECORDED
 from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import is_of_machine
 from albor_core.run.values.lenient import history, integer, sequence, text
+from albor_core.run.values.main_metrics import Logged, MainMetric
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.file.standing import Standing
 from albor_core.store.query.reader import Reader, alert_of
@@ -63,7 +63,7 @@ class RunFeed:
         self.run = run
         self._clock = clock
         self.files = RunFiles(run)
-        self._signs = SignFiles(run)
+        self._diagnostics = DiagnosticFiles(run)
         self.log = LogFollower(run.logs)
         own = store or local_store(run)
         self.store = StoreWatch(
@@ -104,7 +104,7 @@ class RunFeed:
             events=events,
             alerts_open=len(waiting),
             severity=_worst(waiting, view) if waiting else CALM,
-            signs=self._signs.look(view),
+            diagnostics=self._diagnostics.look(view),
         )
 
     @property
@@ -279,6 +279,17 @@ def join_curves(curve: Series, live: Series, *, lo: int | None, hi: int | None) 
         for name in columns
     }
     return replace(curve, **longer)
+
+
+def standing_of(view: RunView, standing: Standing) -> tuple[MainMetric, ...]:
+    """What stands for a run: chosen from all that a store has, with the values of a run at work
+    from its state file.
+    """
+    if not standing.logged:
+        return view.metrics
+    told = (Logged(one.name, one.last) for one in view.metrics)
+    known = standing.with_live(told) if view.is_active else standing
+    return known.chosen()
 
 
 def _worst(alerts: Sequence[AlertRow], view: RunView) -> str:

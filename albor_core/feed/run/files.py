@@ -16,7 +16,10 @@ from typing import Any
 
 from albor_core.andon.bricks.names import brick_name, budgets_of, fit_budgets
 from albor_core.andon.severity import severity_of
-from albor_core.feed.runs.newest import (
+from albor_core.feed.run.status import NO_NEWS_S, Evidence, judge, lost_there
+from albor_core.feed.run.terminal import terminal_of
+from albor_core.feed.run.watched import watching
+from albor_core.feed.view.newest import (
     NewestFigures,
     figures_of_journal,
     figures_of_state,
@@ -26,9 +29,7 @@ from albor_core.feed.runs.newest import (
     share_done,
     whole_tokens,
 )
-from albor_core.feed.runs.status import NO_NEWS_S, Evidence, judge, lost_there
-from albor_core.feed.terminal import terminal_of
-from albor_core.feed.view import (
+from albor_core.feed.view.run_view import (
     LIVE_WORDS,
     BrickView,
     BudgetView,
@@ -36,7 +37,6 @@ from albor_core.feed.view import (
     RunStatus,
     RunView,
 )
-from albor_core.feed.watched import watching
 from albor_core.run.files.pulled_file import read_pulled
 from albor_core.run.guard_state import GUARD_ENDS
 from albor_core.run.headlines import LIVE, RECORDED

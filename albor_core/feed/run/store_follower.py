@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from albor_core.andon.severity import CALM, worst
-from albor_core.feed.runs.newest import NewestFigures, brought_up, share_done, whole_tokens
-from albor_core.feed.runs.state_word import without_folder
-from albor_core.feed.runs.status import NEVER_STARTED, works_without_folder
-from albor_core.feed.view import LOADING, RunView
+from albor_core.feed.run.status import NEVER_STARTED, works_without_folder
+from albor_core.feed.view.newest import NewestFigures, brought_up, share_done, whole_tokens
+from albor_core.feed.view.run_status import without_folder
+from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.headlines import NEWEST, STORED
 from albor_core.run.rundir import RunDir
@@ -29,7 +29,7 @@ from albor_core.store.file.paths import rebuild_hint
 from albor_core.store.file.schema import SCHEMA_VERSION
 from albor_core.store.query.reader import Reader
 from albor_core.store.query.terms import Filter
-from albor_core.store.rows.rows import RunRow
+from albor_core.store.rows.run_row import RunRow
 
 RETRY_S = 2.0
 FIRST_ROWS = 200  # more than a screen: shown while the rest is on its way

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import HEADLINES, LOSSES
 from albor_core.run.values.main_metrics import MainMetric, beside_columns
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albor_core.feed.runs.newest import (
+from albor_core.feed.run.status import gather, judge, run_status
+from albor_core.feed.view.newest import (
     NewestFigures,
     brought_up,
     figures_of_journal,
@@ -20,8 +21,7 @@ from albor_core.feed.runs.newest import (
     metrics_of_state,
     newest,
 )
-from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
-from albor_core.feed.runs.status import gather, judge, run_status
+from albor_core.feed.view.run_status import LIVE_WORDS, RunStatus
 from albor_core.run.headlines import NEWEST
 from albor_core.run.rundir import RunDir
 from albor_core.run.status import SILENT

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from albor_core.feed.run.detail import standing_of
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.feed.runs.listed_metric import with_trend
-from albor_core.feed.runs.newest import metrics_of_state
-from albor_core.feed.view import RunView
+from albor_core.feed.view.newest import metrics_of_state
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
 from albor_core.run.headlines import LOSSES
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import Document
-from albor_core.run.values.main_metrics import Logged, MainMetric
+from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.file.paths import global_store
 from albor_core.store.file.standing import Standing
 from albor_core.store.query.table import RunList
@@ -119,17 +121,6 @@ def _first_loss(metrics: Collection[MainMetric]) -> str:
     """The loss with a trend: the one that is logged most, of training where there is one."""
     names = {one.name for one in metrics}
     return next((one for one in LOSSES if one in names), LOSSES[0])
-
-
-def standing_of(view: RunView, standing: Standing) -> tuple[MainMetric, ...]:
-    """What stands for a run: chosen from all that a store has, with the values of a run at work
-    from its state file.
-    """
-    if not standing.logged:
-        return view.metrics
-    told = (Logged(one.name, one.last) for one in view.metrics)
-    known = standing.with_live(told) if view.is_active else standing
-    return known.chosen()
 
 
 def mains_of(run: RunDir, state: Document, *, is_live: bool) -> tuple[MainMetric, ...]:

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albor_core.feed.runs.state_word import LIVE_WORDS
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
+from albor_core.feed.view.run_status import LIVE_WORDS
 from albor_core.run.errors import AlborError
 from albor_core.run.exit import read_exit
 from albor_core.run.liveness import lock_holder

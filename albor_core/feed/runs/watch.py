@@ -28,7 +28,7 @@ from albor_core.feed.run.store_follower import (
 from albor_core.feed.runs.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.runs.of_visible import VisibleRuns
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view.run_view import RunsView, RunView
 from albor_core.run.errors import NotFoundError
 from albor_core.run.home.folders import albor_home
 from albor_core.run.home.runs import placed

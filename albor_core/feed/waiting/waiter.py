@@ -16,10 +16,10 @@ from pathlib import Path
 
 from albor_core.feed.attention.of_run import was_stopped_by_rule
 from albor_core.feed.attention.watch import entries_of
+from albor_core.feed.run.diagnostic_files import DiagnosticFiles
 from albor_core.feed.run.files import RunFiles
-from albor_core.feed.run.sign_files import SignFiles
-from albor_core.feed.runs.status import run_status
-from albor_core.feed.view import RunView
+from albor_core.feed.run.status import run_status
+from albor_core.feed.view.run_view import RunView
 from albor_core.feed.waiting.logged import LoggedSteps
 from albor_core.feed.waiting.until import ENDED, Until
 from albor_core.run.files.pulled_file import pulled_from
@@ -67,7 +67,7 @@ class RunWait:
         self._needs_attention = any(one.text == "attention" for one in untils)
         conditions = [one.condition for one in self._by_value if one.condition is not None]
         self._logged = LoggedSteps(run.journal, conditions)
-        self._files, self._signs = RunFiles(run), SignFiles(run)
+        self._files, self._diagnostics = RunFiles(run), DiagnosticFiles(run)
         self._living = Liveness(None, None)
         about, copied_from = read_json(run.run_json) or {}, pulled_from(run)
         self._created, host = finite(about, "created"), copied_from or text(about, "host")
@@ -180,9 +180,9 @@ class RunWait:
         return now if since is None else min(since, now)
 
     def _view(self) -> RunView | None:
-        """The run with its signs, by its files alone."""
+        """The run with its diagnostics, by its files alone."""
         view = self._files.view()
-        return None if view is None else replace(view, signs=self._signs.look(view))
+        return None if view is None else replace(view, diagnostics=self._diagnostics.look(view))
 
     def _say(self, outcome: str, until: Until | None = None, **rest: object) -> RunStanding:
         said = {"outcome": outcome, "condition": "" if until is None else until.text, **rest}

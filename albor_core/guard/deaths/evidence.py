@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 import re
 import resource
+import select
+import signal
+import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from albor_core.guard.policy import TrainerWords
-from albor_core.guard.process.processes import run_briefly
 from albor_core.run.values.lenient import finite_of, parsed
 from albor_core.run.values.metrics import printable
 
 TOOL_LIMIT_S = 3.0
 _LOG_BYTES = 64 << 10
+_TOOL_BYTES = 1 << 20
 _LOG_LINES = 200
 _LINE_CHARS = 2048
 _KERNEL_LINES = 20
@@ -234,7 +237,7 @@ def _text(path: Path) -> str | None:
 
 def gpu_report() -> dict[str, Any]:
     """GPUs as a short-lived nvidia-smi sees them; `error` says why there are none."""
-    output = run_briefly(
+    output = _run_briefly(
         ["nvidia-smi", "--query-gpu=" + ",".join(_GPU_FIELDS), "--format=csv,noheader,nounits"],
         TOOL_LIMIT_S,
     )
@@ -261,7 +264,7 @@ def _device(line: str) -> dict[str, Any] | None:
 
 def gpu_processes() -> list[dict[str, Any]] | None:
     """Who computes on which GPU: {pid, uuid, mem}; None if nvidia-smi cannot say."""
-    output = run_briefly(
+    output = _run_briefly(
         [
             "nvidia-smi",
             "--query-compute-apps=pid,gpu_uuid,used_memory",
@@ -320,3 +323,33 @@ def uptime_s() -> float | None:
         return round(time.clock_gettime(time.CLOCK_BOOTTIME), 1)
     except OSError:
         return None
+
+
+def _run_briefly(argv: list[str], limit_s: float) -> str | None:
+    """Output of a short-lived tool; None if it is missing, fails or takes longer than `limit_s`.
+
+    Never waits for a tool that SIGKILL cannot end (nvidia-smi on a hung driver): the corpse is
+    reaped with other orphans.
+    """
+    try:
+        tool = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return None
+    assert tool.stdout is not None
+    output, deadline = bytearray(), time.monotonic() + limit_s
+    with tool.stdout as pipe:
+        while (left := deadline - time.monotonic()) > 0 and len(output) < _TOOL_BYTES:
+            if not select.select([pipe], [], [], left)[0]:
+                break
+            part = os.read(pipe.fileno(), 65536)
+            if not part:
+                break
+            output += part
+    try:
+        code = tool.wait(max(0.05, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        tool.kill()
+        code = tool.returncode = -signal.SIGKILL  # ends Popen's own interest in it
+    return output.decode(errors="replace") if code == 0 else None

@@ -22,7 +22,6 @@ from albor_core.guard.policy import ExitStatus
 from albor_core.run.liveness import start_ticks
 from albor_core.run.rundir import RunDir
 
-_TOOL_BYTES = 1 << 20
 _KILL_LIMIT_S = 5.0  # a process in an uninterruptible call may outlive SIGKILL: do not wait for it
 # struct pidfd_info of Linux 6.13: mask, cgroupid, eleven ids, exit_code. The ioctl is
 # _IOWR(0xFF, 11, 64 bytes); bit 3 of the mask says that exit_code is there (Linux 6.15).
@@ -314,36 +313,6 @@ def become_subreaper() -> None:
     import ctypes  # noqa: PLC0415 - 1 MB that only the guard process needs
 
     ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-def run_briefly(argv: list[str], limit_s: float) -> str | None:
-    """Output of a short-lived tool; None if it is missing, fails or takes longer than `limit_s`.
-
-    Never waits for a tool that SIGKILL cannot end (nvidia-smi on a hung driver): the corpse is
-    reaped with other orphans.
-    """
-    try:
-        tool = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except OSError:
-        return None
-    assert tool.stdout is not None
-    output, deadline = bytearray(), time.monotonic() + limit_s
-    with tool.stdout as pipe:
-        while (left := deadline - time.monotonic()) > 0 and len(output) < _TOOL_BYTES:
-            if not select.select([pipe], [], [], left)[0]:
-                break
-            part = os.read(pipe.fileno(), 65536)
-            if not part:
-                break
-            output += part
-    try:
-        code = tool.wait(max(0.05, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        tool.kill()
-        code = tool.returncode = -signal.SIGKILL  # ends Popen's own interest in it
-    return output.decode(errors="replace") if code == 0 else None
 
 
 assert sys.platform == "linux", "the guard needs pidfds and /proc"

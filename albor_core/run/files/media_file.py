@@ -15,11 +15,11 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from albor_core.run.files.whole_file import NAMELESS, temporary_beside
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.metrics import printable
 
 MEDIA = "media"

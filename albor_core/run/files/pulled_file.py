@@ -7,10 +7,11 @@ written before the first file of a copy arrives, so that no half of one is taken
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from albor_core.run.errors import InUseError
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import finite, text
 

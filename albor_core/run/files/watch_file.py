@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import finite_of, text_of, whole_of

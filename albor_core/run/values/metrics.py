@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from albor_core.run.headlines import HEADLINES, recorded_names
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.lenient import number_word, real
 
 MAX_KEY_CHARS = 256

@@ -9,9 +9,10 @@ import json
 import math
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.defined_metrics import FACT, Defined, defined_by
 from albor_core.run.values.directions import Direction
 from albor_core.run.values.main_metrics import (

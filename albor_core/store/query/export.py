@@ -26,7 +26,8 @@ from albor_core.store.query.names import metric_of
 from albor_core.store.query.reader import Reader
 from albor_core.store.query.series.series_reader import STAT_COLUMNS, at_steps, key_stat
 from albor_core.store.query.table import RunList
-from albor_core.store.rows.rows import KeyStat, Param
+from albor_core.store.rows.rows import KeyStat
+from albor_core.store.rows.run_row import Param
 
 COLUMNS = ("run", "experiment", "key", "step", "wall", "value")
 PAGE = 20_000  # rows of a page: some 5 MB in memory

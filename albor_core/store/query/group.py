@@ -22,7 +22,7 @@ from typing import NamedTuple
 from albor_core.run.values.lenient import is_number, real, text_of, whole_of
 from albor_core.store.query.listing import ListColumn
 from albor_core.store.query.table import RunList
-from albor_core.store.rows.rows import Param, RunRow
+from albor_core.store.rows.run_row import Param, RunRow
 
 IGNORED = (
     *("seed", "training.seed", "data.seed"),

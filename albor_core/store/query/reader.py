@@ -23,10 +23,10 @@ from albor_core.store.rows.rows import (
     EventRow,
     JournalPosition,
     NoteRow,
-    Param,
     RunDetail,
     SampleRow,
 )
+from albor_core.store.rows.run_row import Param
 
 _QUIET = ("sample", "guard.state", "kernels.chosen")  # kept as events, shown elsewhere
 _ACK = (

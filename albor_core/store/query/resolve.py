@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.home.folders import albor_home, pointer_of
 from albor_core.run.home.registry import host_word, known_as
 from albor_core.run.home.runs import is_known_id, run_at, runs_in
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import RunDir, folder_of, read_json
 from albor_core.store.file.paths import global_store
 

@@ -7,24 +7,11 @@ they were recorded: a name may hold anything, so whoever draws it must treat it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from albor_core.store.rows.run_row import Param, RunRow
-
-__all__ = [
-    "AlertRow",
-    "ArtifactRow",
-    "AttemptRow",
-    "EventRow",
-    "JournalPosition",
-    "KeyStat",
-    "NoteRow",
-    "Param",
-    "RunDetail",
-    "RunRow",
-    "SampleRow",
-]
+from albor_core.run.light_dataclass import dataclass
+from albor_core.store.rows.run_row import RunRow
 
 
 @dataclass(frozen=True)

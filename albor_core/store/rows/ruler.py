@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from albor_core.run.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ of one run (rows.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from albor_core.run.light_dataclass import dataclass
 
 Param = str | float | int | bool | None
 

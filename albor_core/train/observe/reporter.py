@@ -43,11 +43,11 @@ class Reporter:
     """Journal and live state of one attempt. Belongs to the main thread."""
 
     def __init__(
-        self, life: Attempt, config: Config, state: StateWriter, *, num_steps: int
+        self, attempt: Attempt, config: Config, state: StateWriter, *, num_steps: int
     ) -> None:
         self.console = StepConsole(num_steps)
         self.journal: Journal = EchoingJournal(
-            life.run.journal, attempt=life.attempt, console=self.console
+            attempt.run.journal, attempt=attempt.number, console=self.console
         )
         self.state = state
         self.config, self.num_steps = config, num_steps
@@ -62,9 +62,9 @@ class Reporter:
         self._sequences = 0
         self._left = math.inf
         self._counted = (0, 0)  # sequences, and the tokens until then: they may have been others
-        state.fields.update(self._static(life))
+        state.fields.update(self._static(attempt))
 
-    def _static(self, life: Attempt) -> dict[str, Any]:
+    def _static(self, attempt: Attempt) -> dict[str, Any]:
         """Fields that are known from the start; the rest begin as unknown."""
         unknown = dict.fromkeys(
             (
@@ -90,7 +90,7 @@ class Reporter:
             "optimizer_name": self.config.optimizer.name,
             "batch_size": self.config.data.batch_size,
             "model_path": str(self.config.model.path),
-            "checkpoint_path": str(life.run.checkpoints),
+            "checkpoint_path": str(attempt.run.checkpoints),
             "executable_path": sys.executable,
         }
 

@@ -38,7 +38,7 @@ class Attempt:
     """Who this process is: attempt 1, 2, ... of a run, with a nonce that no other attempt has."""
 
     run: RunDir
-    attempt: int
+    number: int
     nonce: str
     exit: ReservedFile | None = None
     """Room for its last words, should the disk have none left."""
@@ -50,13 +50,13 @@ def begin(run: RunDir, environ: Mapping[str, str]) -> Attempt:
     Under a guard the lock came with us through `exec`; alone we take it. Raises InUseError.
     """
     if "ALBOR_RUN_LOCK_FD" in environ:
-        life = Attempt(run, int(environ["ALBOR_ATTEMPT"]), environ["ALBOR_NONCE"])
+        attempt = Attempt(run, int(environ["ALBOR_ATTEMPT"]), environ["ALBOR_NONCE"])
     else:
         take_lock(run.run_lock)  # held until this process ends; nothing opens the file again
-        life = Attempt(run, next_attempt(run), secrets.token_hex(8))
+        attempt = Attempt(run, next_attempt(run), secrets.token_hex(8))
     clear_halves(run.path)
     forget_exit(run)
-    return replace(life, exit=reserve_exit(run))
+    return replace(attempt, exit=reserve_exit(run))
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,12 @@ def outcome_of(error: BaseException, step: int) -> Outcome:
     )
 
 
-def last_words(life: Attempt, outcome: Outcome) -> None:
+def last_words(attempt: Attempt, outcome: Outcome) -> None:
     """Write exit.json. Raises OSError."""
     document = exit_document(
-        life.run,
-        life.attempt,
-        life.nonce,
+        attempt.run,
+        attempt.number,
+        attempt.nonce,
         code=outcome.code,
         reason=outcome.reason,
         step=outcome.step,
@@ -117,4 +117,4 @@ def last_words(life: Attempt, outcome: Outcome) -> None:
         error=outcome.error,
         lines_lost=outcome.lines_lost,
     )
-    write_exit(life.run, document, life.exit)
+    write_exit(attempt.run, document, attempt.exit)

@@ -27,9 +27,9 @@ class SignalRequests:
         self.stop: signal.Signals | None = None
         self.command = False
 
-    def install(self, life: Attempt) -> None:
+    def install(self, attempt: Attempt) -> None:
         """Main thread only."""
-        dump_stacks_to(life.run.logs / f"a{life.attempt:04d}.stacks")
+        dump_stacks_to(attempt.run.logs / f"a{attempt.number:04d}.stacks")
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGUSR2, self._on_command)

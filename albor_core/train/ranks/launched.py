@@ -192,9 +192,9 @@ def name_of(store: Any, rank: int) -> str:
 class LaunchedRanks:
     """The others, as rank 0 sees them. `start`, `loss` and `close` belong to the main thread."""
 
-    def __init__(self, life: Attempt, launched: LaunchedRank, *, limit_s: float) -> None:
+    def __init__(self, attempt: Attempt, launched: LaunchedRank, *, limit_s: float) -> None:
         """`limit_s`: for the last of them to come."""
-        self._attempt, self._launched, self._limit_s = life, launched, limit_s
+        self._attempt, self._launched, self._limit_s = attempt, launched, limit_s
         self._missing = set(_above_0(launched))
         self._signs: _SignsOfLife | None = None
         self._server: Any = None
@@ -213,7 +213,7 @@ class LaunchedRanks:
             on_loss(lost)
 
         self._signs.begin(lambda store: self._look(store, began), give_up)
-        hello = Hello(str(attempt.run.path), attempt.attempt, attempt.nonce, str(Path.cwd()))
+        hello = Hello(str(attempt.run.path), attempt.number, attempt.nonce, str(Path.cwd()))
         _within(self._server, str(self._launched.restart)).set("hello", json.dumps(asdict(hello)))
 
     def _look(self, store: Any, began: float) -> Outcome | None:

@@ -49,9 +49,9 @@ class _Member:
 class RankProcesses:
     """Ranks 1 to world_size - 1. `start` and `close` belong to the main thread."""
 
-    def __init__(self, life: Attempt, world_size: int, arguments: list[str]) -> None:
+    def __init__(self, attempt: Attempt, world_size: int, arguments: list[str]) -> None:
         """`arguments`: what this trainer was started with, RUN_DIR first."""
-        self._life, self._world_size, self._arguments = life, world_size, arguments
+        self._attempt, self._world_size, self._arguments = attempt, world_size, arguments
         self._members: list[_Member] = []
         self._is_closing = threading.Event()
         self._has_fallen = threading.Event()
@@ -93,8 +93,8 @@ class RankProcesses:
             RANK: str(rank),
             PARENT: str(os.getpid()),
             WORDS_FD: str(writing),
-            "ALBOR_ATTEMPT": str(self._life.attempt),
-            "ALBOR_NONCE": self._life.nonce,
+            "ALBOR_ATTEMPT": str(self._attempt.number),
+            "ALBOR_NONCE": self._attempt.nonce,
         }
         for name in (STORE_FD, "ALBOR_RUN_LOCK_FD"):
             environment.pop(name, None)

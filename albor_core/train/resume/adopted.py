@@ -34,11 +34,11 @@ _ANEW: Mapping[str, Any] = {
 """What of a run's progress is its own story."""
 
 
-def adopt_start(course: TrainState, life: Attempt) -> None:
+def adopt_start(state: TrainState, attempt: Attempt) -> None:
     """Where a run has no checkpoint and never had, that of `training.continue_from`, if it names
     one. Raises ConfigError where that cannot be gone on from.
     """
-    parts, journal, folder = course.parts, course.reporter.journal, life.run.checkpoints
+    parts, journal, folder = state.parts, state.reporter.journal, attempt.run.checkpoints
     wanted = parts.config.training.continue_from
     if wanted is None or list_checkpoints(folder) or last_event(journal.path, "checkpoint.saved"):
         return
@@ -58,7 +58,7 @@ def adopt_start(course: TrainState, life: Attempt) -> None:
         source,
         _own(trainer, parts, keeps_place=is_same_data),
         {"offset": journal.offset, "seq": journal.seq},
-        run_id=life.run.id,
+        run_id=attempt.run.id,
         hashes=hashes(parts),
     )
     journal.event(

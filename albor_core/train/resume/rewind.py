@@ -48,30 +48,30 @@ from albor_core.train.resume.train_state import (
 from albor_core.train.step.stability import Trouble
 
 
-def begin(course: TrainState, life: Attempt, *, allow_config_change: bool) -> Checkpoint | None:
+def begin(state: TrainState, attempt: Attempt, *, allow_config_change: bool) -> Checkpoint | None:
     """Go to the newest good checkpoint and return it; without any, to the beginning.
 
     Raises NoCheckpointError (also where all that were saved are gone), ConfigError (another
     config) or DataError (other data).
     """
-    journal = course.reporter.journal
-    adopt_start(course, life)
-    checkpoint = _newest(course, life.run.checkpoints)
+    journal = state.reporter.journal
+    adopt_start(state, attempt)
+    checkpoint = _newest(state, attempt.run.checkpoints)
     if checkpoint is None:
-        if life.attempt > 1:
+        if attempt.number > 1:
             journal.rewind(-1)
     else:
-        _resume(course, life, checkpoint, allow_config_change=allow_config_change)
+        _resume(state, attempt, checkpoint, allow_config_change=allow_config_change)
         journal.rewind(checkpoint.step)
     # in every attempt: one that died before it saved may have said others than this checkpoint has
-    course.reporter.params(course.parts.config.resolved())
+    state.reporter.params(state.parts.config.resolved())
     journal.barrier()
-    _announce(course, life, checkpoint)
+    _announce(state, attempt, checkpoint)
     return checkpoint
 
 
-def _newest(course: TrainState, folder: Path) -> Checkpoint | None:
-    journal = course.reporter.journal
+def _newest(state: TrainState, folder: Path) -> Checkpoint | None:
+    journal = state.reporter.journal
     try:
         checkpoint, rejected = newest_usable(folder)
         if checkpoint is None:
@@ -95,18 +95,18 @@ def _refuse_lost(folder: Path, journal: Path) -> None:
 
 
 def _resume(
-    course: TrainState, life: Attempt, checkpoint: Checkpoint, *, allow_config_change: bool
+    state: TrainState, attempt: Attempt, checkpoint: Checkpoint, *, allow_config_change: bool
 ) -> None:
-    parts, trainer = course.parts, checkpoint.trainer()
+    parts, trainer = state.parts, checkpoint.trainer()
     before, now = with_defaults(trainer["config"]), parts.config.resolved()
     refuse_other_base(parts, checkpoint.manifest)
     changes = changed_fields(before, now)
     if parts.trainable.base is not None:  # by its hash it is the same, wherever it lies now
         changes = tuple(change for change in changes if change[0] != "model.path")
     replaced = _replaced_data(parts, checkpoint.manifest)
-    refuse_change(never_allowed(changes), str(life.run.config_resolved), is_final=True)
+    refuse_change(never_allowed(changes), str(attempt.run.config_resolved), is_final=True)
     if not allow_config_change:
-        refuse_change(changes, str(life.run.config_resolved))
+        refuse_change(changes, str(attempt.run.config_resolved))
         for split, _, _ in replaced:
             data, done = parts.config.data, _USE[split]
             mixture = data.mixture if split == "train" else data.val_mixture
@@ -115,13 +115,13 @@ def _resume(
                 f"{', '.join(map(str, folders))}: not the shards this run was {done} so far",
                 hint="put them back, or resume with --allow-config-change",
             )
-    restore(course, checkpoint, trainer)
-    course.progress.kernels = pin_backends(parts, trainer)
-    journal, step = course.reporter.journal, course.progress.step
+    restore(state, checkpoint, trainer)
+    state.progress.kernels = pin_backends(parts, trainer)
+    journal, step = state.reporter.journal, state.progress.step
     for path, old, new in diff_configs(before, now):  # also what needs no leave to change
         journal.event("config.changed", step=step, severity="warning", field=path, was=old, now=new)
-    if course.parts.order.changed_at is not None:
-        cursor, order = course.progress.cursor, course.parts.order
+    if state.parts.order.changed_at is not None:
+        cursor, order = state.progress.cursor, state.parts.order
         journal.event(
             "mixture.changed",
             step=step,
@@ -133,7 +133,7 @@ def _resume(
         journal.event("data.changed", step=step, severity="warning", split=split, was=old, now=new)
     is_other = any(split == "val" for split, _, _ in replaced)
     if is_other or _evaluated(parts, before) != _evaluated(parts, now):
-        _measure_anew(course, life.run.checkpoints)
+        _measure_anew(state, attempt.run.checkpoints)
 
 
 _USE = {"train": "trained on", "val": "evaluated on"}
@@ -157,24 +157,24 @@ def _evaluated(parts: Parts, resolved: Mapping[str, Any]) -> int:
     return 0 if parts.val is None else min(len(parts.val), wanted)
 
 
-def _measure_anew(course: TrainState, checkpoints: Path) -> None:
+def _measure_anew(state: TrainState, checkpoints: Path) -> None:
     """Losses on other sequences are not compared: best and patience begin again."""
-    progress = course.progress
+    progress = state.progress
     progress.best_val, progress.evals_without_gain, progress.evaluated_step = None, 0, None
-    course.reporter.forget_validation()
+    state.reporter.forget_validation()
     unmark_best(checkpoints)
-    course.reporter.journal.event("validation.restarted", step=progress.step, severity="warning")
+    state.reporter.journal.event("validation.restarted", step=progress.step, severity="warning")
 
 
-def _announce(course: TrainState, life: Attempt, checkpoint: Checkpoint | None) -> None:
-    parts, reporter = course.parts, course.reporter
+def _announce(state: TrainState, attempt: Attempt, checkpoint: Checkpoint | None) -> None:
+    parts, reporter = state.parts, state.reporter
     placement = parts.placement
     reporter.state.fields["device"] = placement.device_name or str(placement.device)
     reporter.journal.event(
         "run.start",
-        step=course.progress.step,
+        step=state.progress.step,
         resumed_from=None if checkpoint is None else checkpoint.step,
-        attempt=life.attempt,
+        attempt=attempt.number,
         device=placement.device_name or str(placement.device),
         precision=placement.precision,
         threads=torch.get_num_threads(),
@@ -183,35 +183,35 @@ def _announce(course: TrainState, life: Attempt, checkpoint: Checkpoint | None) 
             {} if parts.ranks.is_alone else {"strategy": parts.config.training.distributed.strategy}
         ),
         versions=versions(torch.__version__),
-        num_steps=course.last_step,
+        num_steps=state.last_step,
         parameters=parts.recipe.num_parameters(parts.model),
     )
-    _announce_recipe(course, life)
+    _announce_recipe(state, attempt)
     if unmet := unmet_demand(os.environ, placement.device.type):
-        step = course.progress.step
+        step = state.progress.step
         reporter.journal.event("kernels.unmet", step=step, severity="warning", reason=unmet)
     if not placement.is_gpu and parts.config.training.device == "auto":
-        _report_idle_gpu(course)
+        _report_idle_gpu(state)
 
 
-def _announce_recipe(course: TrainState, life: Attempt) -> None:
+def _announce_recipe(state: TrainState, attempt: Attempt) -> None:
     """Which code of the user's own trains here, and whether it is what the run began with."""
-    if not (source := source_of(course.parts.recipe)):
+    if not (source := source_of(state.parts.recipe)):
         return
-    journal, step = course.reporter.journal, course.progress.step
-    before = (last_event(life.run.journal, "recipe.loaded") or {}).get("data") or {}
-    read = {key: hash_ for key, hash_ in hashes(course.parts).items() if key != "config_hash"}
+    journal, step = state.reporter.journal, state.progress.step
+    before = (last_event(attempt.run.journal, "recipe.loaded") or {}).get("data") or {}
+    read = {key: hash_ for key, hash_ in hashes(state.parts).items() if key != "config_hash"}
     journal.event("recipe.loaded", step=step, **source, **read)
     if before and before.get("sha256") != source["sha256"]:
         was = before.get("sha256")
         journal.event("recipe.changed", step=step, severity="warning", was=was, **source)
 
 
-def _report_idle_gpu(course: TrainState) -> None:
+def _report_idle_gpu(state: TrainState) -> None:
     """A machine with a GPU is seldom meant to train on its CPU."""
     if (gpu := find_gpu()) is not None:
-        why, step = gpu.obstacle or "torch finds no usable GPU", course.progress.step
-        course.reporter.journal.event(
+        why, step = gpu.obstacle or "torch finds no usable GPU", state.progress.step
+        state.reporter.journal.event(
             "gpu.idle", step=step, severity="warning", gpu=gpu.name, why=why, remedy=gpu.remedy
         )
 
@@ -224,14 +224,14 @@ def target_of(folder: Path, trouble: Trouble) -> int:
     return max((step for step in steps if step < trouble.step), default=min(steps, default=0))
 
 
-def leave_good(course: TrainState, folder: Path, trouble: Trouble) -> Checkpoint | None:
+def leave_good(state: TrainState, folder: Path, trouble: Trouble) -> Checkpoint | None:
     """Remove the checkpoints made since the trouble; return what is the newest then."""
     discard_after(folder, target_of(folder, trouble))
-    return _newest(course, folder)
+    return _newest(state, folder)
 
 
 def go_back(
-    course: TrainState, folder: Path, trouble: Trouble, *, in_a_row: int
+    state: TrainState, folder: Path, trouble: Trouble, *, in_a_row: int
 ) -> Checkpoint | None:
     """Go back to `target_of`, past the data since; None: that is the beginning.
 
@@ -239,15 +239,15 @@ def go_back(
     a kill before that repeats it, to the same bits. Raises NoCheckpointError if all are damaged or
     gone.
     """
-    before = course.progress
-    checkpoint = leave_good(course, folder, trouble)
+    before = state.progress
+    checkpoint = leave_good(state, folder, trouble)
     if checkpoint is None:
-        start_over(course)
+        start_over(state)
     else:
-        restore(course, checkpoint, checkpoint.trainer())
-    course.tally.reset_skip_streak()
-    here = course.progress
-    course.progress = replace(
+        restore(state, checkpoint, checkpoint.trainer())
+    state.interval_totals.reset_skip_streak()
+    here = state.progress
+    state.progress = replace(
         here,
         skipped=before.skipped,
         spikes=before.spikes,
@@ -258,7 +258,7 @@ def go_back(
         rollbacks_in_a_row=in_a_row,
         last_trouble=before.step,
     )
-    journal = course.reporter.journal
+    journal = state.reporter.journal
     journal.rewind(-1 if checkpoint is None else here.step)
     journal.barrier()
     journal.event(
@@ -269,7 +269,7 @@ def go_back(
         message=trouble.message,
         at_step=before.step,
         batches_left_behind=before.step - here.step,
-        last_step=course.last_step,
+        last_step=state.last_step,
         in_a_row=in_a_row,
     )
     return checkpoint

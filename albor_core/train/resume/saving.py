@@ -19,7 +19,6 @@ class CheckpointSaving:
         self, saver: Saver, reporter: Reporter, answer: Callable[[str, str, str], None]
     ) -> None:
         """`answer(command id, status, detail)` reaches whoever asked."""
-        self.wanted = False
         self._saver, self._reporter, self._answer = saver, reporter, answer
         self._asked: list[str] = []  # since the newest snapshot was taken
         self._promised: list[str] = []  # in that snapshot
@@ -49,7 +48,6 @@ class CheckpointSaving:
     def ask(self, command_id: str) -> None:
         """Request a checkpoint of now or later, and an answer when it is on the disk."""
         self._asked.append(command_id)
-        self.wanted = True
 
     def save(self, take: Callable[[], Snapshot], step: int, evaluated_step: int | None) -> None:
         """Copy to the host now and let the saver write it. Nothing may be in flight.
@@ -57,7 +55,6 @@ class CheckpointSaving:
         While journal lines wait for the disk there is no saving: a checkpoint whose metrics are not
         down would leave a gap.
         """
-        self.wanted = False
         self.collect()  # the one before may have come to its end a moment ago
         self._promised, self._asked = self._asked, []
         journal = self._reporter.journal

@@ -17,7 +17,7 @@ from albor_core.config.resume_changes import binding, change_refused
 from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS, QK_NORM_OPS
 from albor_core.recipes.trainable import Trainable
-from albor_core.run.errors import ConfigError, NoCheckpointError
+from albor_core.run.errors import AlborError, ConfigError, NoCheckpointError
 from albor_core.run.values.flatten import Difference
 from albor_core.run.values.lenient import strict_json
 from albor_core.train.build import Parts, on_clock, seed_everything
@@ -26,9 +26,10 @@ from albor_core.train.observe.reporter import Reporter
 from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.optim.clipping import INITIAL_STATS
 from albor_core.train.ranks.group import Word
-from albor_core.train.ranks.sharding import load_weights, whole
+from albor_core.train.ranks.sharding import fingerprint, load_weights, whole
 from albor_core.train.resume.rng import restore_rng, rng_state
 from albor_core.train.step.interval_totals import IntervalTotals
+from albor_core.train.step.optimizer_step import Stepper
 
 ALLOW = ", or use `albor train resume RUN --allow-config-change`"
 
@@ -61,12 +62,19 @@ class TrainState:
 
     parts: Parts
     reporter: Reporter
-    cord: AlertMonitor
-    tally: IntervalTotals
+    alert_monitor: AlertMonitor
+    interval_totals: IntervalTotals
     progress: Progress = field(init=False)
+    stepper: Stepper = field(init=False)
+    """What takes its steps, once that is chosen; no part of a checkpoint."""
 
     def __post_init__(self) -> None:
         self.progress = Progress(unit=self.parts.clock.unit)
+
+    @property
+    def step(self) -> int:
+        """The step that is complete."""
+        return self.progress.step
 
     @property
     def last_step(self) -> int:
@@ -142,11 +150,25 @@ class HostCopies:
         return self._pinned[key].copy_(tensor, non_blocking=True)
 
 
+def refuse_unequal_ranks(state: TrainState) -> None:
+    """Check that all copies of the model are equal: diverged copies must not become a checkpoint.
+    Raises AlborError if they differ."""
+    parts, ranks = state.parts, state.parts.ranks
+    if ranks.is_alone or ranks.is_sharded:
+        return
+    ranks.send_order(Word.COMPARE)
+    if not ranks.agree(fingerprint(parts.trainable)):
+        raise AlborError(
+            f"the weights of the {ranks.world_size} ranks differ at step {state.step}",
+            hint="albor gpu and albor kernels check: one of the devices may be faulty",
+        )
+
+
 def take_snapshot(
-    course: TrainState, companions: Mapping[str, bytes], copies: HostCopies
+    state: TrainState, companions: Mapping[str, bytes], copies: HostCopies
 ) -> Snapshot:
     """Copy everything to the host, of all ranks. Waits for the device."""
-    parts, progress, reporter = course.parts, course.progress, course.reporter
+    parts, progress, reporter = state.parts, state.progress, state.reporter
     val_loss = reporter.state.fields["val_loss"]
     zclip = parts.clip.zclip
     trainer = {
@@ -156,7 +178,7 @@ def take_snapshot(
         "order": parts.order.to_json(progress.cursor),
         "progress": dict(vars(progress)),
         "reporter": reporter.to_json(),
-        "andon": course.cord.to_json(),
+        "andon": state.alert_monitor.to_json(),
         "scaler": None if parts.scale is None else parts.scale.to_json(),
         "fp8": None if parts.scales is None else parts.scales.to_json(),
         "zclip": None if zclip is None else zclip.to_json(),
@@ -182,8 +204,8 @@ def take_snapshot(
         # in this order: it is by adding up that the spikes' watch is told of the last steps
         {
             **strict_json(trainer),
-            "tally": course.tally.to_json(),
-            "spikes": course.tally.spikes.to_json(),
+            "tally": state.interval_totals.to_json(),
+            "spikes": state.interval_totals.spikes.to_json(),
         },
         {"offset": journal.offset, "seq": journal.seq},
         companions,
@@ -193,28 +215,30 @@ def take_snapshot(
     )
 
 
-def restore(course: TrainState, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:
+def restore(state: TrainState, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:
     """Put a checkpoint back, on every rank; `trainer` is its trainer.json.
 
     Raises ConfigError where its tensors do not fit the model, NoCheckpointError for a trainer.json
     that this version does not understand.
     """
-    course.parts.ranks.send_order(Word.RESTORE, checkpoint.step)
+    state.parts.ranks.send_order(Word.RESTORE, checkpoint.step)
     try:
-        course.parts = restore_parts(course.parts, checkpoint, trainer)
-        place = _place_in(course.parts, trainer)
-        course.reporter.load(
+        state.parts = restore_parts(state.parts, checkpoint, trainer)
+        place = _place_in(state.parts, trainer)
+        state.reporter.load(
             trainer["reporter"], sequences=place.sequences, tokens=trainer["tokens"]
         )
-        clock, seq_len = course.parts.clock, course.parts.config.data.seq_len
-        course.cord.on_clock(num_steps=clock.planned, tokens_per_planned_step=clock.unit * seq_len)
-        course.cord.load(trainer["andon"])
-        course.tally.load(trainer["tally"])
-        course.tally.spikes.load(trainer.get("spikes"))
+        clock, seq_len = state.parts.clock, state.parts.config.data.seq_len
+        state.alert_monitor.on_clock(
+            num_steps=clock.planned, tokens_per_planned_step=clock.unit * seq_len
+        )
+        state.alert_monitor.load(trainer["andon"])
+        state.interval_totals.load(trainer["tally"])
+        state.interval_totals.spikes.load(trainer.get("spikes"))
         saved = {"sound": trainer["step"]} | trainer["progress"]
         saved.pop("data_offset", None)  # `place_in` reads it
-        course.progress = Progress(**saved | vars(place))
-        course.progress.kernels = dict(course.progress.kernels)
+        state.progress = Progress(**saved | vars(place))
+        state.progress.kernels = dict(state.progress.kernels)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"[:500]
         raise NoCheckpointError(
@@ -268,14 +292,14 @@ def pin_backends(parts: Parts, trainer: Mapping[str, Any]) -> dict[str, str]:
     return known
 
 
-def start_over(course: TrainState) -> None:
+def start_over(state: TrainState) -> None:
     """As `build` left it, on every rank: the weights of step 0, and no memory of any step."""
-    course.parts.ranks.send_order(Word.START_OVER)
-    reset_parts(course.parts)
-    course.reporter.forget()
-    course.cord.load({})
-    course.tally.reset()
-    course.progress = Progress(unit=course.parts.clock.unit)
+    state.parts.ranks.send_order(Word.START_OVER)
+    reset_parts(state.parts)
+    state.reporter.forget()
+    state.alert_monitor.load({})
+    state.interval_totals.reset()
+    state.progress = Progress(unit=state.parts.clock.unit)
 
 
 def reset_parts(parts: Parts) -> None:

@@ -133,7 +133,7 @@ class IntervalTotals:
         """`spikes` is told of every step; what it knows is saved by itself. `names`: of the
         recipe's figures; `fault_of`: its `loss_fault`.
         """
-        self._fault_of = fault_of
+        self.fault_of = fault_of
         self._fault: tuple[float, str] | None = None
         self.width, self._names = len(COLUMNS) + len(names), tuple(names)
         self._rows = torch.zeros((ROOM, self.width), dtype=torch.float32, device=device)
@@ -188,7 +188,7 @@ class IntervalTotals:
             loss, *rest = row[: len(COLUMNS)]
             self._sums.add(loss, *rest)
             self._sums.seize(self.spikes.add(loss))
-            if self._fault is None and (reason := self._fault_of(loss)):
+            if self._fault is None and (reason := self.fault_of(loss)):
                 self._fault = loss, reason
             self._named.add(row[len(COLUMNS) :])
 

@@ -30,20 +30,20 @@ class IntervalFigures:
 
 
 class PendingFigures:
-    """One interval: what `tally` has, `noise` as its owner keeps it, norms () by parameter, and
+    """One interval: what `totals` has, `noise` as its owner keeps it, norms () by parameter, and
     where it ends.
     """
 
     def __init__(
         self,
-        tally: IntervalTotals,
+        totals: IntervalTotals,
         noise: Tensor,
         norms: Mapping[str, Tensor],
         bricks: BrickTimes,
         end: StepEnd,
     ) -> None:
-        self.bricks, self.end, self._tally = bricks, end, tally
-        rows = tally.drain()
+        self.bricks, self.end, self._totals = bricks, end, totals
+        rows = totals.drain()
         self._names, self._split = tuple(norms), [rows.numel(), len(noise), len(norms)]
         parts = [rows.flatten(), noise] + ([torch.stack(list(norms.values()))] if norms else [])
         self._values = torch.cat([part.double() for part in parts])
@@ -59,6 +59,6 @@ class PendingFigures:
         if self._there is not None:
             self._there.synchronize()
         rows, noise, norms = torch.split(self._values, self._split)
-        readings = self._tally.readings_of(rows.view(-1, self._tally.width).tolist())
+        readings = self._totals.readings_of(rows.view(-1, self._totals.width).tolist())
         found = dict(zip(self._names, norms.tolist(), strict=True))
         return IntervalFigures(readings, noise_scale(noise.tolist()), found)

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.attention.item import AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport

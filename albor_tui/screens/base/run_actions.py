@@ -4,16 +4,17 @@ possible and asked before where it is not."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from textual import work
 from textual.content import Content
 
 from albor_core.andon.bricks.budgets import check_bricks
 from albor_core.andon.bricks.names import brick_name
-from albor_core.feed.offers import Offer, Subject, offer, subject_of_view
-from albor_core.feed.view import RunView
+from albor_core.feed.run.offers import Offer, Subject, offer, subject_of_view
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.values.clean import clean
 from albor_tui.look import quantity
@@ -28,7 +29,7 @@ from albor_tui.widgets.base import styled
 _INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin", "rename": "rename"}
 _LISTED = 6
 _CHARS = 80
-MEANS = {  # of each key, the actions of feed.offers
+MEANS = {  # of each key, the actions of feed.run.offers
     "pause": ("pause", "resume"),
     **{action: (action,) for action in ("checkpoint", "stop", "retry")},
 }
@@ -67,6 +68,27 @@ class RunActionsScreen(RunOriginsScreen):
     def acted_on(self) -> Sequence[RunView]:
         """The runs that a key would act on."""
         return ()
+
+    def reveal_acted_on(self) -> Sequence[RunView]:
+        """The same, after the user has seen which runs they are."""
+        return self.acted_on()
+
+    def action_stop(self) -> None:
+        self.ask(self.reveal_acted_on(), "stop", "no, keep it running")
+
+    def action_retry(self) -> None:
+        self.ask(self.reveal_acted_on(), "retry")
+
+    def action_checkpoint(self) -> None:
+        self.order(self.reveal_acted_on(), "checkpoint")
+
+    def action_pause(self) -> None:
+        """Each run to the state of the first one's opposite, so that many move together."""
+        views = self.reveal_acted_on()
+        if views and views[0].status == "paused":
+            self.resume(views)
+        else:
+            self.order(views, "pause")
 
     def shows_key(self, action: str) -> bool:
         if action in MEANS:

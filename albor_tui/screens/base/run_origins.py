@@ -8,8 +8,8 @@ from typing import Any
 
 from textual import on, work
 
-from albor_core.feed.offers import origin_of
-from albor_core.feed.view import LOADING, RunView
+from albor_core.feed.run.offers import origin_of
+from albor_core.feed.view.run_view import LOADING, RunView
 from albor_tui.messages import OriginRead
 from albor_tui.screens.base.polling_screen import PollingScreen
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from textual.content import Content
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.rows import AlertRow
 from albor_core.store.rows.series import Series
 from albor_tui.screens.charts.curves import single_chart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.widgets.chart.curves import (
     RULER_KEYS,
     Curves,

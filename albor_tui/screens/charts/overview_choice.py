@@ -8,7 +8,7 @@ import math
 from bisect import bisect_right
 from dataclasses import replace
 
-from albor_core.feed.view import ChartChoice, RunView, TerminalView
+from albor_core.feed.view.run_view import ChartChoice, RunView, TerminalView
 from albor_core.run.values.clean import clean
 from albor_tui.model.program_charts import HOUSE as HOUSE_KEYS
 from albor_tui.model.program_charts import LOSSES

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
-from albor_core.feed.view import RunView
-from albor_tui.widgets.run.panels import OVER, is_guarded
+from albor_core.feed.view.run_view import RunView
+from albor_core.run.light_dataclass import dataclass
+from albor_tui.widgets.run.guard_panel import is_guarded
+from albor_tui.widgets.run.panels import OVER
 
 SMALL = ("lr", "grad", "speed")  # the small charts, by what the house shows there
 WIDE = ("loss", "machine", "bricks", *SMALL, "log", "guard", "alerts")

@@ -16,27 +16,22 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Static
 
 from albor_core.feed.data.folder import SEALED
 from albor_core.feed.data.known import DataSetView, DataShelf
-from albor_core.feed.data.sheet import DataSheet, Lengths
+from albor_core.feed.data.sheet import DataSheet
 from albor_core.run.errors import AlborError
-from albor_tui.look import quantity
 from albor_tui.messages import RunFound
 from albor_tui.model.command import Cancelled, CommandFailed
-from albor_tui.model.run_tabs import RunTab
 from albor_tui.screens.base.polling_screen import PollingScreen
+from albor_tui.screens.data.set_parts import PART_KEYS, PARTS, SetParts
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.data import set_list
-from albor_tui.widgets.data.about import AboutSheet
 from albor_tui.widgets.data.columns import Headed
-from albor_tui.widgets.data.dropped import DroppedSheet
 from albor_tui.widgets.data.set_list import DataSetList, SetRow, Verification, rows_of
-from albor_tui.widgets.data.source_list import SourceList, about_all, about_source
-from albor_tui.widgets.distribution.histogram import Histogram, HistogramData
+from albor_tui.widgets.data.source_list import SourceList
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 from albor_tui.widgets.tab_bar import TabBar
@@ -44,14 +39,6 @@ from albor_tui.widgets.tab_bar import TabBar
 REST_S = 0.3  # the cursor stands still this long before a data set is read
 LOOK_S = 10.0  # between two looks at which data sets there are
 LEAST_ROWS, MOST_SHARE = 4, 0.3  # of the list with its frame; of the screen
-PARTS = (
-    RunTab("sources", "Sources", "Sources", "", "1"),
-    RunTab("dropped", "Dropped", "Dropped", "", "2"),
-    RunTab("lengths", "Lengths", "Lengths", "", "3"),
-    RunTab("about", "About", "About", "", "4"),
-)
-_KEYS = tuple(part.key for part in PARTS)
-_SIDES = {"#data-left": ("sources", "dropped"), "#data-right": ("about", "lengths")}
 _ON_SETS = frozenset({"read", "verify", "again", "open_run", "part", "turn", "sort", "zoom"})
 
 
@@ -104,7 +91,7 @@ class DataScreen(PollingScreen):
         self._shelf: DataShelf | None = None
         self._sheets: dict[str, DataSheet | CommandFailed] = {}
         self._checks: dict[str, Verification] = {}
-        self._part = _KEYS[0]
+        self._part = PART_KEYS[0]
         self._asked = ""  # the data set that is being read, or was last
         self._unwanted = threading.Event()  # the answer to that
         self._left = threading.Event()
@@ -120,15 +107,7 @@ class DataScreen(PollingScreen):
             yield Headed(DataSetList(id="data-sets"), id="data-list")
             yield Static(id="empty", markup=False)
         yield TabBar(PARTS, self._part)
-        with Container(id="data-body"):
-            with Container(id="data-left"):
-                with Container(id="data-sources"):
-                    yield Headed(SourceList(id="source-list"), id="source-frame")
-                    yield Static(id="source-about", markup=False)
-                yield DroppedSheet(id="data-dropped")
-            with Container(id="data-right"):
-                yield AboutSheet(id="data-about")
-                yield Histogram("document lengths", id="data-lengths")
+        yield SetParts()
         yield StatusBar()
         yield KeyBar()
 
@@ -248,15 +227,12 @@ class DataScreen(PollingScreen):
         )
 
     def on_descendant_focus(self) -> None:
-        self._show_source()
+        self.query_one(SetParts).show_source()
 
     def _share_room(self, count: int) -> None:
         """Lists as high as their lines, for as long as the rest has room."""
-        rows = len(self.query_one(SourceList).rows) + 5
         half = (self.size.height - 3) * 2 // 5
-        self.query_one("#data-sources").styles.height = (
-            min(max(rows, LEAST_ROWS + 2), half) if self.shows_all else None
-        )
+        self.query_one(SetParts).fit_sources(half if self.shows_all else None)
         listing = self.query_one("#list")
         if self.has_class("-empty"):
             listing.styles.height = None
@@ -268,35 +244,18 @@ class DataScreen(PollingScreen):
         is_empty = self.has_class("-empty")
         self.query_one(TabBar).display = not is_empty and not self.shows_all
         self.query_one(TabBar).current = self._part
-        for key in _KEYS:
-            self.query_one(f"#data-{key}").display = self.shows_all or key == self._part
-        for side, parts in _SIDES.items():
-            self.query_one(side).display = self.shows_all or self._part in parts
+        self.query_one(SetParts).show_parts(PART_KEYS if self.shows_all else (self._part,))
 
     @on(LineList.Moved)
-    def moved(self, message: LineList.Moved) -> None:
-        if isinstance(message.sender, SourceList):
-            self._show_source()
-        else:
-            self.show_set()
-
     def show_set(self) -> None:
         """What is known of the data set under the cursor; the rest is asked for."""
         row = self.current
         if row is None:
             return
         found = self._sheets.get(row.view.path)
-        sheet = found if isinstance(found, DataSheet) else None
-        excuse = _excuse(row, found)
         offers_check = self.cockpit.permits("verify")
-        self.query_one(AboutSheet).tell(row, excuse, offers_check=offers_check)
-        self.query_one(DroppedSheet).tell(sheet, excuse)
-        sources = self.query_one(SourceList)
-        sources.show_sheet(sheet or DataSheet())
-        self._show_lengths(sheet, excuse)
+        self.query_one(SetParts).show(row, found, offers_check=offers_check)
         self._share_room(len(self.query_one(DataSetList).rows))
-        self._entitle_sources(sheet, excuse)
-        self._show_source()
         self.refresh_bindings()
         if found is None and row.view.folder.state != "gone" and self._asked != row.view.path:
             self._ask(row.view.path)
@@ -311,37 +270,6 @@ class DataScreen(PollingScreen):
                 self._count(path, unwanted)
 
         self.set_timer(REST_S, begin)
-
-    def _entitle_sources(self, sheet: DataSheet | None, excuse: Content) -> None:
-        frame = self.query_one("#source-frame", Headed)
-        count = "" if sheet is None else f"{len(sheet.sources)}"
-        order = self.query_one(SourceList).order
-        frame.border_title = styled.heading("sources", count)
-        by = f"by {order}" if sheet is not None and len(sheet.sources) > 1 else ""
-        frame.border_subtitle = Content.styled(by, "$ink-muted")
-        frame.tell_heads()
-
-    def _show_source(self) -> None:
-        about, source = self.query_one("#source-about", Static), self.query_one(SourceList).current
-        row = self.current
-        if row is None:
-            return
-        found = self._sheets.get(row.view.path)
-        if not isinstance(found, DataSheet):
-            about.update(_excuse(row, found))
-        elif source is not None and self.query_one(SourceList).has_focus:
-            about.update(about_source(source))
-        else:
-            about.update(about_all(found))
-
-    def _show_lengths(self, sheet: DataSheet | None, excuse: Content) -> None:
-        figure = self.query_one(Histogram)
-        lengths = Lengths() if sheet is None else sheet.lengths
-        words = excuse.plain.split("\n")[0] if sheet is None else "lengths are not recorded"
-        figure.data = histogram_of(lengths, words)
-        unit = f"in {lengths.unit}" if lengths.counts else ""
-        figure.border_title = styled.heading("document lengths", unit)
-        figure.border_subtitle = Content.styled(middle_of(lengths), "$ink-muted")
 
     # -- what is done ---------------------------------------------------------------------------
 
@@ -402,12 +330,9 @@ class DataScreen(PollingScreen):
         """To the part that is shown, and back to the list."""
         listing = self.query_one(DataSetList)
         if listing.has_focus:
-            self._inside(self._part).focus()
+            self.query_one(SetParts).inside(self._part).focus()
         else:
             listing.focus()
-
-    def _inside(self, part: str) -> Widget:
-        return self.query_one("#source-list" if part == "sources" else f"#data-{part}")
 
     def action_part(self, key: str) -> None:
         if self.maximized is not None:
@@ -416,51 +341,14 @@ class DataScreen(PollingScreen):
         self._part = key
         self._show_parts()
         if self.shows_all or not had_list:
-            self._inside(key).focus()
+            self.query_one(SetParts).inside(key).focus()
 
     def action_turn(self, by: int) -> None:
-        self.action_part(_KEYS[(_KEYS.index(self._part) + by) % len(_KEYS)])
+        self.action_part(PART_KEYS[(PART_KEYS.index(self._part) + by) % len(PART_KEYS)])
 
     @on(TabBar.Chosen)
     def choose_part(self, message: TabBar.Chosen) -> None:
         self.action_part(message.key)
-
-
-def histogram_of(lengths: Lengths, words: str = "lengths are not recorded") -> HistogramData:
-    """Without the empty bins at both ends."""
-    counts = lengths.counts
-    filled = [i for i, count in enumerate(counts) if count > 0]
-    if not filled:
-        return HistogramData(empty=words)
-    first, last = filled[0], filled[-1]
-    return HistogramData(
-        lengths.edges[first : last + 2], counts[first : last + 1], is_doubling=True, empty=words
-    )
-
-
-def middle_of(lengths: Lengths) -> str:
-    """Between which edges the median is."""
-    half, below = sum(lengths.counts) / 2, 0.0
-    for count, low, high in zip(lengths.counts, lengths.edges, lengths.edges[1:], strict=False):
-        below += count
-        if half and below >= half:
-            return f"median {quantity.count(low)} to {quantity.count(high)}"
-    return ""
-
-
-def _excuse(row: SetRow, found: DataSheet | CommandFailed | None) -> Content:
-    """Why there are no figures yet, or at all."""
-    folder = row.view.folder
-    if folder.state == "gone":
-        return Content.styled(f"{folder.why}: what it held is not known", "$error")
-    if isinstance(found, CommandFailed):
-        lines = [styled.text(f"cannot read it: {found.message}", "$error")]
-        if found.hint:
-            lines.append(styled.text(found.hint, "$ink-muted"))
-        return styled.rows(lines)
-    if found is None:
-        return styled.loading()
-    return Content("")
 
 
 def _why_not_verified(row: SetRow) -> str:

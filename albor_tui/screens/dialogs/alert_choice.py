@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from albor_tui.look import glyphs
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.run.panels import alert_line
+from albor_tui.widgets.run.alerts import alert_line
 
 if TYPE_CHECKING:
     from albor_core.store.rows.rows import AlertRow

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from albor_core.feed.runs.listed_metric import beside
-from albor_core.feed.runs.state_word import shown_word
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_status import shown_word
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.status import SILENT
 from albor_core.run.values.quantity import counted
 from albor_tui.look import quantity

@@ -15,7 +15,7 @@ from textual.widgets import Static
 from albor_core.andon.bricks.coverage import LEAST
 from albor_core.andon.bricks.names import is_of_step
 from albor_core.feed.archive.traced import TracedBricks
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.lenient import text
 from albor_core.store.rows.series import Series
 from albor_tui.look import quantity

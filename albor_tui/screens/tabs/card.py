@@ -18,7 +18,7 @@ from textual.geometry import Offset
 from textual.widgets import Static
 
 from albor_core.feed.archive.card import Relative, RunCard
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.index.annotations import MAX_CHARS
 from albor_core.store.rows.rows import NoteRow

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.series import Series
 from albor_tui.screens.tabs.page import PacedPage
 from albor_tui.widgets.chart_grid.grid import ChartGrid

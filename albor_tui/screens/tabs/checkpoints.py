@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.archive.checkpoints import SavedView, ShelfView
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.lenient import text
 from albor_tui.look import quantity
 from albor_tui.screens.tabs.page import Page

@@ -22,7 +22,7 @@ from textual.widgets import Static
 from albor_core.feed.data.batch import StepRows
 from albor_core.feed.data.of_run import RunData
 from albor_core.feed.data.sheet import DataSheet
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
 from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs, quantity

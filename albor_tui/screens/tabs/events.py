@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.archive.archive import RunArchive, Told
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.rows import AlertRow, EventRow
 from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.tabs.page import Page

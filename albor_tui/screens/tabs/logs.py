@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.archive.log_file import LogName, LogWindow
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.look import quantity
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.base import styled

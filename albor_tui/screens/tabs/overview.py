@@ -9,7 +9,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
 
-from albor_core.feed.view import ChartChoice, RunView
+from albor_core.feed.view.run_view import ChartChoice, RunView
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.messages import CurvesChanged, LogArrived, PinAsked
@@ -27,9 +27,11 @@ from albor_tui.screens.charts.overview_choice import (
 from albor_tui.screens.charts.overview_layout import SMALL, Layout, Room, layout_of, panels_of
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.run.alerts import Alerts
 from albor_tui.widgets.run.gpu_panel import GpuPanel
+from albor_tui.widgets.run.guard_panel import GuardPanel
 from albor_tui.widgets.run.log_tail import LogTail
-from albor_tui.widgets.run.panels import OVER, Alerts, BricksPanel, GuardPanel, RunPanel, Vitals
+from albor_tui.widgets.run.panels import OVER, BricksPanel, RunPanel, Vitals
 
 PANELS: dict[str, type[Widget]] = {
     "loss": Chart,

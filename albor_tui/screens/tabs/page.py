@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -22,7 +21,8 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from albor_core.feed.attention.item import AttentionItem, AttentionList
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.messages import RunChanged
 from albor_tui.terminal.stylesheet import LATER
 from albor_tui.terminal.textual_private import dispatch_now

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.archive.archive import RunArchive, Told
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import SampleRow
 from albor_tui.look import glyphs, quantity

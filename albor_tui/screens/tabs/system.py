@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.telemetry.sample import HostSample
 from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
@@ -122,7 +122,7 @@ def why_no_gpu(view: RunView) -> str:
     if not view.is_active and view.status != "queued":
         return f"The run is {view.status}; its last news names no GPU (device {device})."
     if view.system is None and view.kind != "train":
-        if view.signs.watched.by == "index":
+        if view.diagnostics.watched.by == "index":
             return "None yet: its index process takes them every ten seconds."
         return "Nothing takes its figures now; albor gpu shows the GPUs of this machine."
     if view.system is None:

@@ -7,7 +7,6 @@ cost as much as thirty.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rich.segment import Segment
 from textual import events
@@ -19,6 +18,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.look import glyphs
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary

@@ -10,7 +10,7 @@ from typing import Any
 
 from textual.content import Content
 
-from albor_core.feed.runs.state_word import shown_word
+from albor_core.feed.view.run_status import shown_word
 from albor_core.run.status import LOADING, STATUSES
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from textual import log, on
 from textual.content import Content
@@ -18,6 +18,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.timer import Timer
 
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.look import glyphs
 from albor_tui.widgets.base.cells import CellWidget, words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks

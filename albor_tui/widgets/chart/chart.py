@@ -5,12 +5,13 @@ Keys and pointer change its `look`; whoever shows several charts hears of it and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from textual import events
 from textual.binding import Binding
 from textual.message import Message
 
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.canvas import ChartCanvas
 from albor_tui.widgets.chart.data import ChartData, Look
 from albor_tui.widgets.chart.reading import Extreme, extremes_in, place_of

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.ruler import Ruler
 from albor_core.store.rows.series import Series
 from albor_tui.widgets.chart.data import ChartData, Mark, Trace

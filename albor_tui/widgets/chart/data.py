@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.store.rows.ruler import Ruler
 from albor_tui.widgets.chart.plot import PlotLine
 from albor_tui.widgets.chart.ticks import Range

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.look import glyphs
 from albor_tui.widgets.base.cells import Row, cells_of, row_of
 from albor_tui.widgets.chart import ticks

@@ -11,8 +11,9 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.plot import PlotLine
 from albor_tui.widgets.chart.ticks import Range

@@ -12,10 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
+from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.ticks import Range
 
 _BLANK = frozenset(" \u2800")
@@ -191,9 +193,6 @@ def _lay_letters(cells: list[list[tuple[str, str]]], job: PlotJob) -> None:
 
 def _runs(row: list[tuple[str, str]]) -> tuple[CellRun, ...]:
     runs: list[CellRun] = []
-    start = 0
-    for i in range(1, len(row) + 1):
-        if i == len(row) or row[i][1] != row[start][1]:
-            runs.append(CellRun("".join(c for c, _ in row[start:i]), row[start][1]))
-            start = i
+    for tone, cells in groupby(row, itemgetter(1)):
+        runs.append(CellRun("".join([character for character, _ in cells]), tone))
     return tuple(runs)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.quantity import COUNT_UNITS
 from albor_tui.look import quantity
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -22,21 +22,19 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
-from albor_core.feed.view import RunView
-from albor_core.store.rows.ruler import Ruler
+from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.messages import PinAsked
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers, unit_of
+from albor_tui.widgets.chart.curves import RULER_KEYS
 from albor_tui.widgets.chart.data import ChartData, Look
 from albor_tui.widgets.chart_grid.head import ChartHead, HeadFacts
+from albor_tui.widgets.chart_grid.pages import GridPages, shape
+from albor_tui.widgets.chart_grid.whole_run import WholeRun
 
-CHART_WIDTH, CHART_HEIGHT = 38, 8  # the least that can be read
-MOST_COLUMNS = 5
 POINTS = (128, 800)  # per curve: the least and the most that is asked for
-_TONES = {"train": "main", "val": "val", "optim": "second", "perf": "third"}
 
 
 class ChartGrid(Widget, can_focus=True):
@@ -76,14 +74,11 @@ class ChartGrid(Widget, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.wanted: ChartGrid.Wanted | None = None
-        self._look = Look()
-        self._words = self._sought = ""
-        self._at = self._first = self._page = 0
-        self._is_solo = False
+        self.look = Look()  # at all charts alike
+        self._pages = GridPages()
+        self._is_solo, self._first_before = False, 0
         self._slots: list[Chart] = []
-        self._extent: tuple[float, float] | None = None
-        self._unit = "step"  # of the extent
-        self._rulers: dict[str, Ruler] = {}
+        self._whole = WholeRun()
 
     def compose(self) -> ComposeResult:
         yield ChartHead(id="chart-head")
@@ -96,92 +91,45 @@ class ChartGrid(Widget, can_focus=True):
     @property
     def order(self) -> tuple[str, ...]:
         """The keys that the search keeps, pinned ones first."""
-        return self._ordered(self.pinned)
-
-    def _ordered(self, pins: tuple[str, ...]) -> tuple[str, ...]:
-        pinned = [key for key in pins if key in self.keys]
-        found = (*pinned, *(key for key in self.keys if key not in pinned))
-        return tuple(key for key in found if self._words.lower() in key.lower())
-
-    @property
-    def pinned(self) -> tuple[str, ...]:
-        view = self.view
-        return () if view is None else tuple(one.name for one in view.metrics if one.is_pinned)
+        return self._pages.order
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The keys on the screen."""
-        return self.order[self._first : self._first + self._capacity]
+        return self._pages.shown(math.prod(self._shape))
 
     @property
     def current(self) -> str | None:
         """The key of the chosen chart."""
-        order = self.order
-        return order[min(self._at, len(order) - 1)] if order else None
-
-    @property
-    def look(self) -> Look:
-        """How all charts are looked at."""
-        return self._look
+        return self._pages.current
 
     @property
     def _shape(self) -> tuple[int, int]:
         width, height = self.query_one("#charts").size
         return (1, 1) if self._is_solo else shape(width, height, len(self.order))
 
-    @property
-    def _capacity(self) -> int:
-        columns, rows = self._shape
-        return columns * rows
-
     def watch_keys(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
         if old != new:
-            chosen = old[self._at] if self._at < len(old) and not self._words else None
-            if chosen in self.order and not self.pinned:
-                self._at = self.order.index(chosen)
+            self._pages.replace_keys(new)
             self._arrange()
-            if self._sought:
-                self.go_to(self._sought)
+            self._find_sought()
 
     def watch_is_read(self) -> None:
         self._fill()
 
     def watch_curves(self) -> None:
-        self._learn()
+        if self.view is not None:
+            self._whole.learn(self.view, self.curves)
         self._fill()
 
     def watch_view(self, old: RunView | None, new: RunView | None) -> None:
+        pins = () if new is None else tuple(one.name for one in new.metrics if one.is_pinned)
         if new is not None and (old is None or old.id != new.id):
-            self._extent, self._rulers = None, {}
+            self._pages.pins, self._whole = pins, WholeRun()
             self._fill()
-        elif old is not None and new is not None and old.metrics != new.metrics:
-            self._repin(old)
-
-    def _repin(self, old: RunView) -> None:
-        """The chosen metric stays chosen where other pins move it."""
-        before = tuple(one.name for one in old.metrics if one.is_pinned)
-        if before == self.pinned:
-            return
-        key = self._ordered(before)[self._at : self._at + 1]
-        if key and key[0] in self.order:
-            self._at = self.order.index(key[0])
-        self._arrange()
-
-    def _learn(self) -> None:
-        """Remember what reaches beyond a window: the run's extent and its other measures."""
-        if self.view is None:
-            return
-        found = extent(self.view, self.curves)
-        if found is not None:
-            unit = unit_of(self.curves)
-            old = (self._extent if unit == self._unit else None) or found
-            self._unit, self._extent = unit, (min(old[0], found[0]), max(old[1], found[1]))
-        for name, ruler in rulers(self.view, self.curves).items():
-            known = self._rulers.get(name)
-            if known is None or (
-                ruler.steps[1] <= known.steps[1] and ruler.steps[-1] >= known.steps[-1]
-            ):
-                self._rulers = {**self._rulers, name: ruler}
+        elif pins != self._pages.pins:
+            self._pages.pin(pins)
+            self._arrange()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._arrange)
@@ -194,12 +142,10 @@ class ChartGrid(Widget, can_focus=True):
         if not self.is_attached:
             return
         columns, rows = self._shape
-        count = len(self.order)
-        self._at = min(max(0, self._at), max(0, count - 1))
-        self._first = first_shown(self._at, self._first, columns, rows, count)
+        self._pages.fit(columns, rows)
         body = self.query_one("#charts")
         body.styles.grid_size_columns, body.styles.grid_size_rows = columns, rows
-        missing = min(columns * rows, max(1, count)) - len(self._slots)
+        missing = min(columns * rows, max(1, len(self.order))) - len(self._slots)
         if missing > 0:
             fresh = [Chart(classes="-keys") for _ in range(missing)]
             for chart in fresh:
@@ -220,46 +166,32 @@ class ChartGrid(Widget, can_focus=True):
                 self._give(chart, shown[i])
         if not shown and self._slots:
             self._slots[0].entitle(Content(""))
-            self._slots[0].data = ChartData(empty=self._why_empty())
+            self._slots[0].data = ChartData(
+                empty=why_empty(self.view, self._pages.words, is_read=self.is_read)
+            )
         self._show_head()
         self._ask()
 
     def _give(self, chart: Chart, key: str) -> None:
-        chart.entitle(self._title(key))
-        chart.look = self._look
+        pin = f"{glyphs.current.pin} " if key in self._pages.pins else ""
+        chart.entitle(Content.styled(pin, "$warning") + styled.text(key))
+        chart.look = self.look
         if self.view is None:
             chart.data = ChartData(empty="", subject=key)
-            return
-        made = metric_chart(self.view, key, self.curves, _TONES.get(key.split("/")[0], "fourth"))
-        lines = tuple(replace(line, rulers=self._rulers) for line in made.traces)
-        chart.data = replace(made, lines=lines, extent=self._extent)
-
-    def _title(self, key: str) -> Content:
-        name = styled.text(key)
-        pin = Content.styled(f"{glyphs.current.pin} ", "$warning")
-        return pin + name if key in self.pinned else name
-
-    def _why_empty(self) -> str:
-        if not self.is_read:
-            return "loading"
-        if self._words:
-            return f"no metric's name contains {self._words}"
-        if self.view is None:
-            return ""
-        comes = self.view.is_active or self.view.status == "queued"
-        return "no metrics yet" if comes else "no metrics"
+        else:
+            chart.data = self._whole.chart(self.view, key, self.curves)
 
     def _show_head(self) -> None:
-        order = self.order
+        found, first = len(self.order), self._pages.first
         window = self._slots[0].steps_shown if self._slots else None
         self.query_one(ChartHead).facts = HeadFacts(
-            first=min(self._first + 1, len(order)),
-            last=min(self._first + self._capacity, len(order)),
-            found=len(order),
+            first=min(first + 1, found),
+            last=min(first + math.prod(self._shape), found),
+            found=found,
             total=len(self.keys) if self.is_read else None,
-            words=self._words,
+            words=self._pages.words,
             axis=self._slots[0].x_word if self._slots else "step",
-            look=self._look,
+            look=self.look,
             window=window,
         )
 
@@ -267,7 +199,7 @@ class ChartGrid(Widget, can_focus=True):
         shown = self.shown
         if not shown or not self._slots:
             return
-        lo, hi = self._margins()
+        lo, hi = margins(self._slots[0].steps_shown)
         width = max(chart.content_size.width for chart in self._slots)
         points = min(max(POINTS[0], -(-4 * width // 64) * 64), POINTS[1])
         wanted = self.Wanted((*shown, *(k for k in RULER_KEYS if k not in shown)), lo, hi, points)
@@ -275,18 +207,9 @@ class ChartGrid(Widget, can_focus=True):
             self.wanted = wanted
             self.post_message(wanted)
 
-    def _margins(self) -> tuple[int | None, int | None]:
-        """The window and half of it on either side, so that panning finds something there."""
-        window = self._slots[0].steps_shown
-        if window is None:
-            return None, None
-        low, high = window
-        room = (high - low) / 2
-        return max(0, math.floor(low - room)), math.ceil(high + room)
-
     def _choose(self, *, is_here: bool = False) -> None:
         """Focus the chosen chart, if the focus is here."""
-        slot = self._at - self._first
+        slot = self._pages.at - self._pages.first
         is_here = is_here or self.has_focus or any(chart.has_focus for chart in self._slots)
         if is_here and 0 <= slot < len(self._slots):
             self._slots[slot].focus()
@@ -294,35 +217,33 @@ class ChartGrid(Widget, can_focus=True):
     @on(events.DescendantFocus)
     def _follow_focus(self, event: events.DescendantFocus) -> None:
         if event.widget in self._slots:
-            self._at = self._first + self._slots.index(event.widget)
+            self._pages.at = self._pages.first + self._slots.index(event.widget)
 
     @on(Chart.Looked)
     def _share_look(self, message: Chart.Looked) -> None:
         message.stop()
-        self._look = message.look
+        self.look = message.look
         for chart in self._slots:
             chart.look = message.look
         self._show_head()
         self._ask()
 
     def action_move(self, columns: int, rows: int) -> None:
-        self._at = min(max(0, self._at + columns + rows * self._shape[0]), len(self.order) - 1)
+        self._pages.move(columns + rows * self._shape[0])
         self._arrange()
 
     def go_to(self, key: str) -> None:
         """Choose the chart of a metric; where it is not known yet, once it is."""
-        self._sought = key
-        if key in self.keys:
-            self._words = self._sought = ""
-            self._at = self.order.index(key)
+        self._pages.sought = key
+        self._find_sought()
+
+    def _find_sought(self) -> None:
+        if self._pages.find_sought():
             self._arrange()
             self._choose(is_here=True)
 
     def action_page(self, pages: int) -> None:
-        self._at = min(max(0, self._at + pages * self._capacity), max(0, len(self.order) - 1))
-        columns, rows = self._shape
-        row = self._first // columns + pages * rows
-        self._first = min(max(0, row), math.ceil(len(self.order) / columns)) * columns
+        self._pages.turn(pages, *self._shape)
         self._arrange()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
@@ -349,9 +270,9 @@ class ChartGrid(Widget, can_focus=True):
             return
         self._is_solo = widget is self
         if self._is_solo:
-            self._page = self._first
+            self._first_before = self._pages.first
         else:
-            self._first = self._page
+            self._pages.first = self._first_before
         self.call_after_refresh(self._arrange)
 
     def action_pin(self) -> None:
@@ -364,12 +285,8 @@ class ChartGrid(Widget, can_focus=True):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "leave":
-            return bool(self._words) or self._is_searching
+            return bool(self._pages.words) or self.query_one("#chart-find", Input).has_focus
         return True
-
-    @property
-    def _is_searching(self) -> bool:
-        return self.query_one("#chart-find", Input).has_focus
 
     def action_leave(self) -> None:
         self.query_one("#chart-find", Input).value = ""
@@ -378,8 +295,7 @@ class ChartGrid(Widget, can_focus=True):
     @on(Input.Changed, "#chart-find")
     def _search(self, message: Input.Changed) -> None:
         message.stop()
-        self._words = message.value.strip()
-        self._at = self._first = 0
+        self._pages.search(message.value.strip())
         self._arrange()
 
     @on(Input.Submitted, "#chart-find")
@@ -391,18 +307,22 @@ class ChartGrid(Widget, can_focus=True):
         self.call_after_refresh(self.remove_class, "-searching")
 
 
-def shape(width: int, height: int, count: int) -> tuple[int, int]:
-    """Columns and rows for `count` charts: as many as can be read, and no more columns than it
-    takes to show them all."""
-    most = max(1, min(width // CHART_WIDTH, round(width / 44), MOST_COLUMNS))
-    rows = max(1, min(height // CHART_HEIGHT, round(height / 9.5)))
-    columns = next((c for c in range(1, most) if c * rows >= count), most)
-    return columns, min(rows, max(1, math.ceil(count / columns)))
+def why_empty(view: RunView | None, words: str, *, is_read: bool) -> str:
+    """What stands in the place of charts where there are none; `words` are those of the search."""
+    if not is_read:
+        return "loading"
+    if words:
+        return f"no metric's name contains {words}"
+    if view is None:
+        return ""
+    comes = view.is_active or view.status == "queued"
+    return "no metrics yet" if comes else "no metrics"
 
 
-def first_shown(at: int, first: int, columns: int, rows: int, count: int) -> int:
-    """The first key on the screen, at the start of a row: moved as little as shows `at`, and no
-    empty row at the end."""
-    row, top = at // columns, first // columns
-    top = min(max(top, row - rows + 1), row)
-    return min(top, max(0, math.ceil(count / columns) - rows)) * columns
+def margins(window: tuple[float, float] | None) -> tuple[int | None, int | None]:
+    """The window and half of it on either side, so that panning finds something there."""
+    if window is None:
+        return None, None
+    low, high = window
+    room = (high - low) / 2
+    return max(0, math.floor(low - room)), math.ceil(high + room)

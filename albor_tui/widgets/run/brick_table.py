@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.andon.bricks.names import in_order, is_of_step
-from albor_core.feed.view import BrickView
+from albor_core.feed.view.run_view import BrickView
+from albor_core.run.light_dataclass import dataclass
 from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
 from albor_tui.widgets.base import styled

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from textual.content import Content
 
@@ -19,6 +19,7 @@ from albor_core.andon.health.gpu import (
     STRAGGLER_RATIO,
 )
 from albor_core.feed.attention.item import AttentionItem
+from albor_core.run.light_dataclass import dataclass
 from albor_core.telemetry.sample import GpuSample
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of

@@ -1,43 +1,33 @@
-"""The panels of one run beside its charts: head, vitals, bricks, guard, alerts.
+"""The panels of one run beside its charts: head, vitals, bricks.
 
 Each draws one RunView; none asks for anything.
 """
 
 from __future__ import annotations
 
-import textwrap
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rich.cells import cell_len
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.feed.attention.item import AttentionItem
-from albor_core.feed.view import BrickView, RunView
+from albor_core.feed.view.run_view import BrickView, RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
-from albor_tui.look.naming import said_of
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
 from albor_tui.widgets.run.brick_table import limit_words
-
-if TYPE_CHECKING:
-    from albor_core.store.rows.rows import AlertRow
 
 _TONES = {"loss": "bold $line-main", "val_loss": "bold $line-val", "val_ppl": "$line-val"}
 _TONES["val_bpb"] = _TONES["val_ppl"]
 _IF_KNOWN = frozenset(one.key for one in HEADLINES if not one.is_always)
 OVER = ("completed", "stopped", "failed")
-_SHORT = {"expected loss": "expected", "learning rate": "lr", "gradient noise": "noise"}
-_WELL = ("running", "paused", "unguarded")
 _TILE, _TILE_MOST = 10, 26  # cells of a figure and its name
 _Tile = tuple[str, str, str]  # name, value, tone
-_NAMES = 13  # cells of the name of a fact
-_MOST_FOLDED = 3  # lines of how an attempt ended
 _LEAST_BAR = 30  # cells of the progress bar: what is said beside it gives way
+now_wall = time.time  # replaced in tests
 
 
 class RunPanel(Panel):
@@ -292,283 +282,9 @@ def _brick_line(brick: BrickView, names: int, bars: int, scale: float) -> Conten
     )
 
 
-def is_guarded(view: RunView) -> bool:
-    """Whether a guard keeps a run, or kept it."""
-    was_guarded = any(one.exit_class for one in view.attempts)
-    return view.guard_pid is not None or bool(view.guard) or was_guarded
-
-
-class GuardPanel(RunPanel):
-    """What keeps the run alive: guard, attempts, checkpoints."""
-
-    HEADING = "guard"
-
-    def show(self, view: RunView, width: int, height: int) -> Content:
-        is_house, has_guard = view.kind == "train", is_guarded(view)
-        lines = [self._guard(view)] if is_house or has_guard else []
-        if view.is_active:
-            lines.append(_fact("watch", watched_words(view)))
-        if is_house or has_guard or (view.attempts_total or 1) > 1:
-            lines.append(self._attempts(view))
-        heads = len(lines)
-        if is_house or view.checkpoint.last_step is not None or view.checkpoint.in_flight:
-            lines += self._checkpoint(view, width)
-        lines += self._health(view)
-        lines += [_fact("budget", words) for words in budget_words(view)]
-        lines += self._stability(view)
-        end = self._last_end(view, width)
-        if end and view.status in OVER:  # then how it ended is what is asked for
-            lines = _beside_end(lines, heads, max(0, height - len(end)))
-        return styled.rows([styled.fit(line, width) for line in [*lines, *end][:height]])
-
-    def _guard(self, view: RunView) -> Content:
-        if view.guard_pid is not None:
-            word = str((view.guard or {}).get("state") or "watching")
-            pid = f"  pid {view.guard_pid}" if view.guard_pid else ""
-            return _fact(
-                "guard", Content.assemble(styled.text(word, "$success"), (pid, "$ink-muted"))
-            )
-        is_over = view.status in OVER
-        if view.status == "queued":
-            word, tone = "none yet", "$warning"
-        elif view.guard is None and not any(one.exit_class for one in view.attempts):
-            word, tone = "none", "$warning" if view.is_active else "$ink-muted"
-        else:
-            word, tone = ("ended", "$ink-muted") if is_over else ("gone", "$warning")
-        return _fact("guard", Content.styled(word, tone))
-
-    def _attempts(self, view: RunView) -> Content:
-        number = view.attempt or view.attempts_total
-        restarts = max(0, (view.attempts_total or view.attempt or 1) - 1)
-        tone = "$warning" if restarts else "$ink-muted"
-        word = "restart" if restarts == 1 else "restarts"
-        return _fact(
-            "attempt",
-            Content.assemble((quantity.count(number), "$ink"), (f"   {restarts} {word}", tone)),
-        )
-
-    def _checkpoint(self, view: RunView, width: int) -> list[Content]:
-        point = view.checkpoint
-        if point.last_step is None:
-            none = "writing the first one" if point.in_flight else f"none{yet(view)}"
-            return [_fact("checkpoint", Content.styled(none, "$ink-muted"))]
-        # Its age is a wall-clock difference across a restart: good enough for people.
-        since = ""
-        if point.last_wall and view.is_live:
-            since = f"  {quantity.age(max(0.0, now_wall() - point.last_wall))} ago"
-        busy = "  writing" if point.in_flight else ""
-        lines = [
-            _fact(
-                "checkpoint",
-                Content.assemble(
-                    (f"step {quantity.count(point.last_step)}", "$ink"),
-                    (since, "$ink-muted"),
-                    (busy, "$secondary"),
-                ),
-            )
-        ]
-        if risk := _at_risk(view):
-            lines.append(_fact("at risk", Content.styled(risk, "$ink")))
-        if point.best_step is not None:
-            best = Content.assemble(
-                (f"step {quantity.count(point.best_step)}", "$ink"),
-                (f"  {quantity.loss(point.best_value)}", "$ink-muted"),
-            )
-            lines.append(_fact("best", best))
-        if point.failures:
-            lines.append(_fact("failed saves", Content.styled(str(point.failures), "$error")))
-        return lines
-
-    def _health(self, view: RunView) -> Iterator[Content]:
-        for title, words in view.health.items():
-            tone = "$warning" if words.startswith("above") else "$ink"
-            name = _SHORT.get(title, clean(title, limit=12))
-            yield _fact(name, styled.text(words, tone))
-
-    def _stability(self, view: RunView) -> Iterator[Content]:
-        counts = {k: v for k, v in view.guards.items() if isinstance(v, int | float) and v}
-        if counts:
-            words = "  ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in counts.items())
-            yield _fact("stability", styled.text(words, "$warning"))
-
-    def _last_end(self, view: RunView, width: int) -> list[Content]:
-        """How the last attempt ended, where one has, in lines of `width` cells."""
-        last = next((a for a in reversed(view.attempts) if a.ended is not None), None)
-        if last is None:
-            return []
-        kind, why = last.exit_class or "", last.reason or ""
-        if not (kind or why or view.kind == "train"):
-            return []
-        # "crash: exited with code 3" has its kind in it; a plain exit is an exception of none
-        if not why.startswith(kind) and (kind != "exception" or not why):
-            why = f"{kind} {why}"
-        tone = "$ink-muted" if kind in ("", "clean", "done") else "$warning"
-        folded = textwrap.wrap(clean(why or "ended"), max(8, width - _NAMES)) or [""]
-        if len(folded) > _MOST_FOLDED:
-            folded[_MOST_FOLDED - 1 :] = [" ".join(folded[_MOST_FOLDED - 1 :])]
-        names = (f"attempt {last.attempt}", *[""] * (len(folded) - 1))
-        words = zip(names, folded, strict=True)
-        return [_fact(name, styled.text(line, tone)) for name, line in words]
-
-
-def _beside_end(lines: list[Content], heads: int, most: int) -> list[Content]:
-    """At most `most` lines of an ended run. Those of guard and attempts, its `heads`, go first: the
-    end has the number of its attempt.
-    """
-    if len(lines) > most and heads == 2:
-        lines = [lines[0], *lines[2:]]
-    return lines[1:2] if most == 1 and heads else lines[:most]
-
-
-def _at_risk(view: RunView) -> str:
-    """What would be lost if it died now; "" where that is little or not known."""
-    saved = view.checkpoint.last_wall
-    if not (view.is_live and saved and view.gpu):
-        return ""
-    hours = (view.signs.ranks or 1) * max(0.0, now_wall() - saved) / 3600
-    return f"{hours:.1f} GPU-h" if hours >= 0.05 else ""
-
-
-def watched_words(view: RunView) -> Content:
-    """What watches a run at work: "3 rules", "2 budgets, tells only: no guard", "not watched"."""
-    watched = view.signs.watched
-    if not watched.is_watched:
-        return Content.styled("not watched: no rule is evaluated", "$warning")
-    line = Content.styled(watched.counts, "$ink")
-    if not watched.acts:
-        line += styled.text(f", tells only: {watched.why_tells_only or 'no guard'}", "$ink-muted")
-    for sink in watched.dead_sinks[:1]:
-        line += styled.text(f", cannot send: {sink}", "$warning")
-    return line
-
-
 def yet(view: RunView, *, is_house: bool = True) -> str:
     """What is missing may come only while the run is not over; what `is_house` only of Albor's own
     training.
     """
     comes = view.status not in OVER and (view.kind == "train" or not is_house)
     return " yet" if comes else ""
-
-
-def now_wall() -> float:
-    """The wall clock, in one place so that a frozen screen can freeze it."""
-    return time.time()
-
-
-def _fact(name: str, value: Content) -> Content:
-    return Content.assemble((name.ljust(_NAMES), "$ink-muted"), value)
-
-
-class Alerts(RunPanel):
-    """What needs a person about one run, then its alerts: open ones first, newest first."""
-
-    HEADING = "alerts"
-    troubles: reactive[tuple[AttentionItem, ...]] = reactive((), init=False, repaint=False)
-
-    def watch_troubles(self) -> None:
-        self.changed()
-
-    def show(self, view: RunView, width: int, height: int) -> Content:
-        opened = [item for item in self.troubles if item.is_open]
-        told = {alert for item in opened for alert in item.alert_ids}
-        lines = [trouble_line(item, width) for item in opened]
-        rest = ordered(view.alerts)
-        lines += [alert_line(alert, width) for alert in rest if alert.id not in told]
-        if not lines:
-            return styled.fit(no_alert_listed(view), width)
-        return styled.rows(styled.cut(lines, height, "alert"))
-
-
-def trouble_line(item: AttentionItem, width: int) -> Content:
-    """One entry of attention on one line."""
-    tone = styled.SEVERITY_TONE.get(item.severity, "$warning")
-    line = Content.assemble(
-        (f"{glyphs.current.alert} ", tone),
-        styled.text(f"{item.word}  ", f"bold {tone}"),
-        styled.text(said_of(item), "$ink"),
-    )
-    return styled.fit(line, width)
-
-
-def no_alert_listed(view: RunView) -> Content:
-    """Why the list of alerts is empty. Green only for a run at work that is watched and well: one
-    that is hung, silent or over may be anything."""
-    if view.alerts_open:
-        tone = styled.SEVERITY_TONE.get(view.severity, "$warning")
-        return Content.styled(f"{view.alerts_open} open", tone)
-    watched = view.signs.watched
-    if view.is_active and not watched.is_watched:
-        is_bare = watched.rules == 0 and not watched.budgets
-        why = ": no rules" if is_bare else ": no rule is evaluated"
-        return Content.styled(f"not watched{why}", "$warning")
-    if view.is_active:
-        return _watched_by(view)
-    if watched.rules is None:
-        return Content.styled("no alerts", "$ink-muted")
-    if not (rules := watched.counts):
-        return Content.styled("not watched: no rules", "$ink-muted")
-    if view.status == "queued":
-        return Content.styled(f"{rules} will watch", "$ink-muted")
-    tone = "$success" if view.status == "completed" else "$ink-muted"
-    check = f"{glyphs.current.check} " if view.status == "completed" else ""
-    return Content.styled(f"{check}no alerts: {rules} watched", tone)
-
-
-def _watched_by(view: RunView) -> Content:
-    """Of a run at work without an open alert."""
-    is_well = view.status in _WELL and not view.is_silent
-    words = view.signs.watched.words.removeprefix("watched by ")
-    calm, by, tells = (
-        "quiet: watched by " if is_well else "watched by ",
-        *words.partition(", ")[::2],
-    )
-    line = Content.styled(f"{calm}{by}", "$success" if is_well else "$ink")
-    mark = Content.styled(f"{glyphs.current.check} ", "$success") if is_well else Content("")
-    return Content.assemble(mark, line, styled.text(f", {tells}" if tells else "", "$ink-muted"))
-
-
-def ordered(alerts: tuple[AlertRow, ...]) -> list[AlertRow]:
-    """Open before acknowledged, red before yellow, newest first."""
-    rank = {"critical": 0, "error": 1, "warning": 2}
-    return sorted(
-        alerts,
-        key=lambda a: (a.acked_by is not None, rank.get(a.severity, 3), -(a.step or 0), a.id),
-    )
-
-
-def alert_line(alert: AlertRow, width: int) -> Content:
-    """One alert on one line."""
-    done = alert.acked_by is not None
-    tone = "$ink-faint" if done else styled.SEVERITY_TONE.get(alert.severity, "$warning")
-    symbol = glyphs.current.check if done else glyphs.current.alert
-    step = f"step {quantity.count(alert.step)} " if alert.step is not None else ""
-    words = alert.message or alert.rule
-    line = Content.assemble(
-        (f"{symbol} ", tone),
-        (step, "$ink-muted"),
-        styled.text(words, "$ink-faint" if done else "$ink"),
-    )
-    return styled.fit(line, width)
-
-
-class AlertBanner(RunPanel):
-    """The worst open alert, as one line that is only there when there is one."""
-
-    SHOWS_UNREAD = True
-
-    def watch_view(self) -> None:
-        self.display = self.view is not None and self.view.alerts_open > 0
-        super().watch_view()
-
-    def show(self, view: RunView, width: int, height: int) -> Content:
-        opened = [a for a in ordered(view.alerts) if a.acked_by is None]
-        words = opened[0].message or opened[0].rule if opened else view.last_alert
-        words = words or quantity.counted(view.alerts_open, "open alert")
-        tone = styled.SEVERITY_TONE.get(opened[0].severity if opened else view.severity, "$warning")
-        more = f"  +{view.alerts_open - 1}" if view.alerts_open > 1 else ""
-        left = Content.assemble(
-            (f"{glyphs.current.alert} ", tone), styled.text(words, f"bold {tone}")
-        )
-        return styled.pair(
-            left, Content.assemble((more, tone), ("  a acknowledge", "$ink-muted")), width
-        )

@@ -7,7 +7,7 @@ import math
 from rich.cells import cell_len
 from textual.content import Content
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import LOSSES
 from albor_core.run.values.main_metrics import MainMetric
 from albor_tui.look import figures, glyphs, quantity

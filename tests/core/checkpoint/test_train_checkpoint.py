@@ -378,13 +378,13 @@ def test_after_a_rollback_nothing_is_saved_until_a_checkpoint_tells_of_it(tmp_pa
     saver.start(snapshot(3))
     saver.wait(30)
     saver.results()
-    keeper = CheckpointSaving(saver, Stub(), lambda *answer: None)
-    assert keeper.has(3, None)
-    keeper.went_back(ck.verify(folder / "step-00000003"))  # no validation: none was evaluated
-    assert not keeper.has(3, None)
-    keeper.save(lambda: snapshot(3), 3, None)
-    keeper.wait(30)
-    assert keeper.has(3, None)
+    saving = CheckpointSaving(saver, Stub(), lambda *answer: None)
+    assert saving.has(3, None)
+    saving.went_back(ck.verify(folder / "step-00000003"))  # no validation: none was evaluated
+    assert not saving.has(3, None)
+    saving.save(lambda: snapshot(3), 3, None)
+    saving.wait(30)
+    assert saving.has(3, None)
 
 
 def test_who_asks_during_a_save_is_answered_by_the_next_one(tmp_path):
@@ -392,18 +392,18 @@ def test_who_asks_during_a_save_is_answered_by_the_next_one(tmp_path):
 
     go_on, said = threading.Event(), []
     saver = saver_in(tmp_path / "c", after_publish=lambda step: go_on.wait(30))
-    keeper = CheckpointSaving(saver, Stub(), lambda *answer: said.append(answer))
-    keeper.ask("first")
-    keeper.save(lambda: snapshot(1), 1, None)
-    keeper.ask("second")  # of step 2, say: the snapshot of step 1 does not hold it
+    saving = CheckpointSaving(saver, Stub(), lambda *answer: said.append(answer))
+    saving.ask("first")
+    saving.save(lambda: snapshot(1), 1, None)
+    saving.ask("second")  # of step 2, say: the snapshot of step 1 does not hold it
     go_on.set()
-    keeper.wait(30)
+    saving.wait(30)
     assert said == [("first", "done", "checkpoint of step 1")]
-    keeper.save(lambda: snapshot(2), 2, None)
-    keeper.wait(30)
+    saving.save(lambda: snapshot(2), 2, None)
+    saving.wait(30)
     assert said[1:] == [("second", "done", "checkpoint of step 2")]
-    keeper.ask("third")
-    keeper.turn_down("the run has ended: diverged")
+    saving.ask("third")
+    saving.turn_down("the run has ended: diverged")
     assert said[2:] == [("third", "refused", "the run has ended: diverged")]
 
 

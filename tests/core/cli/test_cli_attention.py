@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from cli_user import User, strict, validate, wait_until
 
-from albor_core.feed.offers import subject_of_run
+from albor_core.feed.run.offers import subject_of_run
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_state import read_guard
 from albor_core.run.rundir import RunDir, read_json

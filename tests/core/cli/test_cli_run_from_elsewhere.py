@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from albor_core.cli.main import cli
-from albor_core.feed.offers import offer, subject_of_run
+from albor_core.feed.run.offers import offer, subject_of_run
 from albor_core.guard import launch as guard_launch
 from albor_core.guard.__main__ import main as guard_main
 from albor_core.guard.launch import write_launch

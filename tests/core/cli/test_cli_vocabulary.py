@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from albor_core.cli.common.vocabulary import EVENTS, EXIT_CLASSES, STATUSES
-from albor_core.feed.runs.state_word import WORDS
+from albor_core.feed.view.run_status import WORDS
 from albor_core.guard.policy import ExitFacts, ExitPolicy, ExitStatus, TrainerWords, classify
 
 ROOT = Path(__file__).resolve().parents[3] / "albor_core"

@@ -28,7 +28,7 @@ from albor_core.config.load import LoadedConfig, parse_config
 from albor_core.config.secret_urls import sink_entries
 from albor_core.config.sections.guard import GuardConfig
 from albor_core.config.sections.section import Section
-from albor_core.feed.terminal import terminal_of
+from albor_core.feed.run.terminal import terminal_of
 from albor_core.launch import local
 from albor_core.launch.planned import plan_run
 from albor_core.launch.run_folder import new_run

@@ -23,7 +23,7 @@ from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.data.pack.work import encode
 from albor_core.data.pack.work.pieces import Stretch, best_fit, concat, wholeness
 from albor_core.data.pipeline.decoded import shard_documents
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import DataError
 
 ARGS = {"seq_len": 64, "val_fraction": 0.2, "shard_sequences": 64}

@@ -17,7 +17,7 @@ from albor_core.data.pack.pack_plan import plan_pretokenize
 from albor_core.data.pack.pretokenize import pretokenize, verify_shards
 from albor_core.data.pack.shard_check import split_folders
 from albor_core.data.pack.tokenizer import load_tokenizer
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import DataError, UsageError
 from albor_core.run.rundir import read_json
 

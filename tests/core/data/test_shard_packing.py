@@ -21,8 +21,8 @@ from albor_core.data.pack.pretokenize import pretokenize, read_manifest, verify_
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.data.pack.work import encode
 from albor_core.data.pack.work.encode import SplitRule
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.sources import import_sources
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import ConfigError, DataError, InUseError, NotFoundError
 
 ARGS = {"seq_len": 32, "val_fraction": 0.2, "shard_sequences": 64}

@@ -12,9 +12,9 @@ import pytest
 from albor_core.andon.health.gpu import GpuTrouble
 from albor_core.feed.attention.derive import KEPT_S, attention, is_candidate
 from albor_core.feed.attention.item import KINDS, SEVERITIES, AttentionList, AttentionMarks
-from albor_core.feed.machine import MachineTrouble, MachineView, MachineWatch, Reading
-from albor_core.feed.signs import NonFinite, RunSigns, Watched
-from albor_core.feed.view import BrickView, BudgetView, CheckpointView, RunView
+from albor_core.feed.attention.machine import MachineTrouble, MachineView, MachineWatch, Reading
+from albor_core.feed.view.diagnostics import NonFinite, RunDiagnostics, Watched
+from albor_core.feed.view.run_view import BrickView, BudgetView, CheckpointView, RunView
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.rows import AlertRow, AttemptRow
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
@@ -28,7 +28,7 @@ NOWHERE, NO_MARKS = MachineView(), AttentionMarks()
 
 def a_run(**given: Any) -> RunView:
     """A guarded training run, an hour old, at step 1000, healthy, watched by three rules."""
-    signs = {"watched": WATCHED, "save_every": 100, **given.pop("signs", {})}
+    diagnostics = {"watched": WATCHED, "save_every": 100, **given.pop("diagnostics", {})}
     usual: dict[str, Any] = {
         "id": "r",
         "name": "run r",
@@ -53,13 +53,13 @@ def a_run(**given: Any) -> RunView:
         "checkpoint": CheckpointView(last_step=900, last_wall=NOW - 360),
         "rules_watching": 3,
     }
-    return RunView(**(usual | given), signs=RunSigns(**signs))
+    return RunView(**(usual | given), diagnostics=RunDiagnostics(**diagnostics))
 
 
 def a_tracked_run(**given: Any) -> RunView:
     """A loop that was tracked and has neither guard nor checkpoints."""
     own: dict[str, Any] = {"kind": "track", "guard_pid": None, "guard": None}
-    own |= {"checkpoint": CheckpointView(), "signs": {"save_every": None}}
+    own |= {"checkpoint": CheckpointView(), "diagnostics": {"save_every": None}}
     return a_run(**(own | given))
 
 
@@ -94,7 +94,7 @@ def with_room(**given: Any) -> MachineView:
 
 
 def with_alert(rule: str, **given: Any) -> RunView:
-    return a_run(signs={"alerts": (an_alert(rule, **given),)})
+    return a_run(diagnostics={"alerts": (an_alert(rule, **given),)})
 
 
 ROOM = with_room()
@@ -105,13 +105,16 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
     "an exception": (
         "died",
         "error",
-        ended("failed", signs={"error": "ValueError: no such key (train.py:7)", "exit_code": 1}),
+        ended(
+            "failed",
+            diagnostics={"error": "ValueError: no such key (train.py:7)", "exit_code": 1},
+        ),
         MachineView(),
     ),
     "a refused config": (
         "failed",
         "error",
-        ended("failed", signs={"exit_class": "config", "exit_code": 2}),
+        ended("failed", diagnostics={"exit_class": "config", "exit_code": 2}),
         MachineView(),
     ),
     "a guard that never started it": ("failed", "error", ended("failed", attempt=None), ROOM),
@@ -140,20 +143,27 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
     "a restart": (
         "restarted",
         "warning",
-        a_run(attempt=2, signs={"attempts": (RESTART, AttemptRow(2, started=NOW - 590))}),
+        a_run(attempt=2, diagnostics={"attempts": (RESTART, AttemptRow(2, started=NOW - 590))}),
         MachineView(),
     ),
     "three restarts": (
         "restarted",
         "error",
-        a_run(attempt=4, signs={"attempts": tuple(replace(RESTART, attempt=n) for n in (1, 2, 3))}),
+        a_run(
+            attempt=4,
+            diagnostics={"attempts": tuple(replace(RESTART, attempt=n) for n in (1, 2, 3))},
+        ),
         MachineView(),
     ),
     "a loss that is NaN": ("non_finite", "error", a_run(loss=math.nan), MachineView()),
     "a NaN that has passed": (
         "non_finite",
         "error",
-        a_run(signs={"non_finite": (NonFinite("train/loss", "nan", 4, 940, 943, NOW - 99, NOW),)}),
+        a_run(
+            diagnostics={
+                "non_finite": (NonFinite("train/loss", "nan", 4, 940, 943, NOW - 99, NOW),)
+            }
+        ),
         MachineView(),
     ),
     "a rule": ("rule", "critical", with_alert("loss", severity="critical"), MachineView()),
@@ -196,7 +206,12 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
         a_run(status="unguarded", guard_pid=None),
         MachineView(),
     ),
-    "lines that no disk took": ("lines_lost", "warning", a_run(signs={"lines_lost": 7}), ROOM),
+    "lines that no disk took": (
+        "lines_lost",
+        "warning",
+        a_run(diagnostics={"lines_lost": 7}),
+        ROOM,
+    ),
     "lines of a completed run that no disk took": (
         "lines_lost",
         "warning",
@@ -206,7 +221,7 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
     "lines of a stopped run that no disk took": (
         "lines_lost",
         "warning",
-        ended("stopped", signs={"lines_lost": 7}),
+        ended("stopped", diagnostics={"lines_lost": 7}),
         ROOM,
     ),
     "a log that lacks some of what was printed": (
@@ -218,7 +233,11 @@ SITUATIONS: dict[str, tuple[str, str, RunView, MachineView]] = {
     "a rule that cannot be read": (
         "watching",
         "error",
-        a_run(signs={"watched": replace(WATCHED, problems=("rules.yaml: line 2: not a rule",))}),
+        a_run(
+            diagnostics={
+                "watched": replace(WATCHED, problems=("rules.yaml: line 2: not a rule",))
+            }
+        ),
         ROOM,
     ),
     "a hot GPU": ("gpu_hot", "warning", a_run(), on_gpu("hot")),
@@ -267,15 +286,16 @@ HEALTHY: dict[str, RunView] = {
         step=150, step_ms=24_000.0, checkpoint=CheckpointView(last_step=100, last_wall=NOW - 1200)
     ),
     "that was never to have checkpoints yet": a_run(step=20, checkpoint=CheckpointView()),
-    "with an alert that was seen": a_run(signs={"settled": frozenset({"loss@1.990"})}),
+    "with an alert that was seen": a_run(diagnostics={"settled": frozenset({"loss@1.990"})}),
     "restarted hours ago": a_run(
-        attempt=2, signs={"attempts": (replace(RESTART, ended=NOW - 3 * HOUR),)}
+        attempt=2, diagnostics={"attempts": (replace(RESTART, ended=NOW - 3 * HOUR),)}
     ),
     "resumed by its user": a_run(
-        attempt=2, signs={"attempts": (replace(RESTART, action="stop", exit_class="stopped"),)}
+        attempt=2,
+        diagnostics={"attempts": (replace(RESTART, action="stop", exit_class="stopped"),)},
     ),
     "whose NaN is hours old": a_run(
-        signs={"non_finite": (NonFinite("train/loss", "nan", 1, 9, 9, 0.0, NOW - 2 * HOUR),)}
+        diagnostics={"non_finite": (NonFinite("train/loss", "nan", 1, 9, 9, 0.0, NOW - 2 * HOUR),)}
     ),
     "with bricks below and just at their budgets": a_run(
         bricks=(BrickView("data", 24.0, 25.0), BrickView("forward", 104.0, 100.0))
@@ -302,7 +322,7 @@ def test_a_healthy_run_is_not_in_the_list(neighbour: str) -> None:
 
 
 def test_a_run_that_a_rule_stopped_stays_until_somebody_sees_it() -> None:
-    run = ended("stopped", detail="loss > 10 at step 40", signs={"exit_code": 4})
+    run = ended("stopped", detail="loss > 10 at step 40", diagnostics={"exit_code": 4})
     (item,) = derived(run).items
     assert item.kind == "rule" and "loss > 10" in item.summary
     assert item.key == "R", "and it can be started again"
@@ -321,25 +341,25 @@ def test_the_worst_entry_is_first_and_what_was_seen_is_last() -> None:
     hung = a_run(id="b", status="stalled", age_s=400.0)
     silent = a_run(id="c", is_silent=True, age_s=90.0)
     seen = {"acked": {"a/died@1": "somebody"}, "exit_code": 1, "error": "E: x"}
-    found = derived(ended("failed", id="a", signs=seen), silent, hung)
+    found = derived(ended("failed", id="a", diagnostics=seen), silent, hung)
     assert [item.run_id for item in found.items] == ["b", "c", "a"]
     assert [item.run_id for item in found.open] == ["b", "c"]
     assert found.severity == "critical"
 
 
 def test_a_mark_holds_for_its_trouble_and_its_life_alone() -> None:
-    first = a_run(loss=math.nan, signs={"acked": {"r/non_finite@1": "me"}})
+    first = a_run(loss=math.nan, diagnostics={"acked": {"r/non_finite@1": "me"}})
     assert not derived(first).open
-    again = a_run(loss=math.nan, attempt=2, signs={"acked": {"r/non_finite@1": "me"}})
+    again = a_run(loss=math.nan, attempt=2, diagnostics={"acked": {"r/non_finite@1": "me"}})
     assert [item.kind for item in derived(again).open] == ["non_finite"]
-    hung = a_run(status="stalled", age_s=400.0, signs={"acked": {"r/hung@1.1000": "me"}})
+    hung = a_run(status="stalled", age_s=400.0, diagnostics={"acked": {"r/hung@1.1000": "me"}})
     assert not derived(hung).open
     assert derived(replace(hung, step=1001)).open, "it moved, and hangs again"
 
 
 def test_a_muted_entry_comes_back_when_its_time_is_over() -> None:
     until = {"muted": {"r/non_finite@1": NOW + 60}}
-    run = a_run(loss=math.nan, signs=until)
+    run = a_run(loss=math.nan, diagnostics=until)
     assert derived(run).items and not derived(run).open
     later = attention((run,), MachineView(), AttentionMarks(), now=NOW + 61)
     assert len(later.open) == 1
@@ -355,7 +375,7 @@ def test_a_rule_that_fired_often_is_one_entry_with_all_its_alerts() -> None:
     fired = tuple(
         replace(an_alert("loss"), id=f"loss@1.{step}", step=step) for step in (10, 20, 30)
     )
-    (item,) = derived(a_run(signs={"alerts": fired})).items
+    (item,) = derived(a_run(diagnostics={"alerts": fired})).items
     assert item.alert_ids == ("loss@1.10", "loss@1.20", "loss@1.30")
     assert "3 times" in item.summary
 
@@ -365,17 +385,21 @@ def test_one_budget_is_one_entry_by_the_worse_of_its_alerts() -> None:
     hard = an_alert("budget-wall_hours", kind="budget", severity="error", message="used up")
     other = an_alert("budget-tokens-90", kind="budget")
     use = BudgetView("wall_hours", "wall hours", 2.1, 2.0, at_completion=4.0)
-    first, second = derived(a_run(budgets=(use,), signs={"alerts": (soft, hard, other)})).items
+    first, second = derived(
+        a_run(budgets=(use,), diagnostics={"alerts": (soft, hard, other)})
+    ).items
     assert (first.severity, first.alert_ids) == ("error", (soft.id, hard.id))
     assert "used up" in first.summary and "times" not in first.summary
     assert second.alert_ids == (other.id,)
-    (early,) = derived(a_run(signs={"alerts": (soft,)})).items
+    (early,) = derived(a_run(diagnostics={"alerts": (soft,)})).items
     assert early.id != first.id, "that it was nearly used up was seen, not that it is"
 
 
 def test_what_nothing_carries_out_is_said() -> None:
     tells = Watched(1, by="index", why_tells_only="no guard")
-    run = a_tracked_run(signs={"watched": tells, "alerts": (an_alert("loss", action="stop"),)})
+    run = a_tracked_run(
+        diagnostics={"watched": tells, "alerts": (an_alert("loss", action="stop"),)}
+    )
     found = derived(run)
     assert found.tells_only == ("r",)
     assert "nothing carries out: no guard" in found.items[0].cause
@@ -383,7 +407,7 @@ def test_what_nothing_carries_out_is_said() -> None:
 
 def test_a_damaged_rules_file_is_one_entry_for_all_runs_and_is_seen_once() -> None:
     watched = replace(WATCHED, problems=("/home/rules.yaml: line 2, column 5: not a rule",))
-    runs = [a_run(id=name, signs={"watched": watched}) for name in ("a", "b", "c")]
+    runs = [a_run(id=name, diagnostics={"watched": watched}) for name in ("a", "b", "c")]
     (item,) = derived(*runs).items
     assert "line 2" in item.summary and "for 3 runs" in item.summary
     assert not item.is_of_run
@@ -394,7 +418,7 @@ def test_a_damaged_rules_file_is_one_entry_for_all_runs_and_is_seen_once() -> No
 def test_quiet_is_only_what_is_watched() -> None:
     assert derived(a_run()).is_quiet
     assert derived(a_run()).fine == ("r",)
-    unwatched = derived(a_run(signs={"watched": Watched(0)}))
+    unwatched = derived(a_run(diagnostics={"watched": Watched(0)}))
     assert not unwatched.is_quiet and unwatched.not_watched == ("r",) and unwatched.fine == ()
     assert not attention(
         (a_run(),), MachineView(), AttentionMarks(), now=NOW, is_complete=False
@@ -421,7 +445,7 @@ def test_what_watches_a_run_is_said_in_words(watched: Watched, words: str) -> No
 
 
 def test_work_at_risk_is_counted_in_hours_of_all_gpus() -> None:
-    run = ended("failed", last_wall=NOW - HOUR, signs={"exit_code": 1, "error": "E: x"},
+    run = ended("failed", last_wall=NOW - HOUR, diagnostics={"exit_code": 1, "error": "E: x"},
                 checkpoint=CheckpointView(last_step=900, last_wall=NOW - 1.2 * HOUR))  # fmt: skip
     (item,) = attention((run,), MachineView(run_gpus={"r": 8}), AttentionMarks(), now=NOW).items
     assert item.cost_gpu_hours == pytest.approx(1.6)
@@ -436,9 +460,9 @@ def test_work_at_risk_is_counted_in_hours_of_all_gpus() -> None:
 @pytest.mark.parametrize(
     ("run", "key", "command"),
     [
-        (ended("failed", signs={"exit_code": 1}), "R", "albor train resume r"),
-        (ended("failed", kind="guard", signs={"exit_code": 1}), "R", "albor guard retry r"),
-        (ended("failed", kind="track", signs={"exit_code": 1}), "enter", "albor runs show r"),
+        (ended("failed", diagnostics={"exit_code": 1}), "R", "albor train resume r"),
+        (ended("failed", kind="guard", diagnostics={"exit_code": 1}), "R", "albor guard retry r"),
+        (ended("failed", kind="track", diagnostics={"exit_code": 1}), "enter", "albor runs show r"),
         (a_run(status="stalled", age_s=400.0), "x", "albor guard stop r"),
         (a_tracked_run(status="stalled", age_s=400.0), "x", "albor guard stop r"),
         (a_tracked_run(status="stalled", trainer_pid=0), "enter", "albor runs show r"),
@@ -512,7 +536,7 @@ def test_a_gpu_of_this_machine_is_judged_by_the_samples_since_the_run_began() ->
 
 def test_a_gpu_that_an_alert_and_the_samples_tell_of_is_one_entry() -> None:
     told = an_alert("gpu5-hot", kind="machine", metric="gpu5.hot", message="GPU 5 hot: 88 C")
-    run = a_run(signs={"alerts": (told,)})
+    run = a_run(diagnostics={"alerts": (told,)})
     assert [item.word for item in derived(run).items] == ["gpu 5 hot"]
     both = derived(run, machine=on_gpu("hot"))
     assert [item.id for item in both.items] == ["here/gpu_hot:5"]
@@ -520,7 +544,7 @@ def test_a_gpu_that_an_alert_and_the_samples_tell_of_is_one_entry() -> None:
 
 def test_a_rule_of_the_users_own_about_a_gpu_is_a_rule() -> None:
     told = an_alert("gpu-temperature-gt-80", kind="rule", metric="gpu.temperature", value=83.0)
-    (item,) = derived(a_run(signs={"alerts": (told,)}), machine=on_gpu("hot")).open[1:]
+    (item,) = derived(a_run(diagnostics={"alerts": (told,)}), machine=on_gpu("hot")).open[1:]
     assert item.kind == "rule"
     assert item.summary == "gpu-temperature-gt-80 fired: 83 at step 990"
 
@@ -528,20 +552,20 @@ def test_a_rule_of_the_users_own_about_a_gpu_is_a_rule() -> None:
 def test_a_nan_that_a_rule_tells_of_is_one_entry_unless_the_rule_asks_for_more() -> None:
     told = an_alert("loss-is-nan", kind="rule", metric="train/loss", value=math.nan, action="warn")
     seen = (NonFinite("train/loss", "nan", 2, 940, 943, NOW - 99, NOW),)
-    (item,) = derived(a_run(signs={"non_finite": seen, "alerts": (told,)})).items
+    (item,) = derived(a_run(diagnostics={"non_finite": seen, "alerts": (told,)})).items
     assert (item.kind, item.alert_ids) == ("non_finite", (told.id,))
     asks = replace(told, action="stop")
-    both = derived(a_run(signs={"non_finite": seen, "alerts": (asks,)})).items
+    both = derived(a_run(diagnostics={"non_finite": seen, "alerts": (asks,)})).items
     assert sorted(one.kind for one in both) == ["non_finite", "rule"]
 
 
 def test_a_silent_run_is_one_entry_with_the_alert_that_tells_of_its_silence() -> None:
     said = an_alert("silence", metric="seconds_since_step", value=61.0)
-    run = a_tracked_run(is_silent=True, age_s=60.0, step_ms=200.0, signs={"alerts": (said,)})
+    run = a_tracked_run(is_silent=True, age_s=60.0, step_ms=200.0, diagnostics={"alerts": (said,)})
     (item,) = derived(run).items
     assert (item.kind, item.alert_ids) == ("silent", ("silence@1.990",))
     seen = {"alerts": (said,), "acked": {item.id: "me"}}
-    assert not derived(replace(run, signs=RunSigns(**seen))).open
+    assert not derived(replace(run, diagnostics=RunDiagnostics(**seen))).open
 
 
 @pytest.mark.parametrize(
@@ -566,13 +590,13 @@ def test_a_full_disk_that_a_run_tells_of_is_the_entry_of_its_machine() -> None:
 def test_free_bytes_are_said_in_units_and_silence_once() -> None:
     disk = an_alert("disk", message="disk_free < 20GB", metric="disk_free", value=66.0 * GIB)
     quiet = an_alert("quiet", message="quiet for 61 s", metric="seconds_since_step", value=60.7)
-    texts = [item.summary for item in derived(a_run(signs={"alerts": (disk, quiet)})).items]
+    texts = [item.summary for item in derived(a_run(diagnostics={"alerts": (disk, quiet)})).items]
     assert sorted(texts) == ["disk_free < 20GB: 66.0 GiB at step 990", "quiet for 61 s at step 990"]
 
 
 def test_a_rule_that_tells_of_nan_is_never_left_out_with_it() -> None:
     told = an_alert("loss-is-nan", kind="rule", metric="train/loss", value=math.nan, action="warn")
-    assert derived(a_run(signs={"alerts": (told,)})).items, "no line of it is in sight"
+    assert derived(a_run(diagnostics={"alerts": (told,)})).items, "no line of it is in sight"
 
 
 def a_nan(metric: str, step: int) -> AlertRow:
@@ -583,25 +607,27 @@ def a_nan(metric: str, step: int) -> AlertRow:
 
 @pytest.mark.parametrize("kind", ["track", "imported"])
 def test_a_run_that_completed_in_nan_stays_until_somebody_sees_it(kind: str) -> None:
-    run = ended("completed", kind=kind, alerts_open=1, signs={"alerts": (a_nan("val/mse", 61),)})
+    run = ended(
+        "completed", kind=kind, alerts_open=1, diagnostics={"alerts": (a_nan("val/mse", 61),)}
+    )
     assert is_candidate(run, NOW)
     (item,) = derived(run).open
     assert item.summary == "completed, but val/mse was NaN from step 61"
     assert (item.kind, item.step, item.metric) == ("non_finite", 61, "val/mse")
-    seen = replace(run, signs=replace(run.signs, acked={item.id: "me"}))
+    seen = replace(run, diagnostics=replace(run.diagnostics, acked={item.id: "me"}))
     assert not derived(seen).open
 
 
 def test_nan_of_many_metrics_is_one_entry() -> None:
     told = tuple(a_nan(f"m{n}", 61) for n in range(60))
-    (item,) = derived(a_run(signs={"alerts": told})).items
+    (item,) = derived(a_run(diagnostics={"alerts": told})).items
     assert item.summary.startswith("m0 is NaN since step 61, m1 is NaN")
     assert item.summary.endswith(" and 52 more") and len(item.alert_ids) == 60
 
 
 def test_a_rule_that_fired_stays_after_the_end_of_its_run() -> None:
     fired = (an_alert("loss-high", kind="rule", severity="warning"),)
-    run = ended("completed", alerts_open=1, signs={"alerts": fired})
+    run = ended("completed", alerts_open=1, diagnostics={"alerts": fired})
     (item,) = derived(run).items
     assert item.kind == "rule" and is_candidate(run, NOW)
 
@@ -615,8 +641,8 @@ def test_what_still_held_at_the_end_of_a_run_stays_and_what_was_of_its_machine_g
         *(an_alert(rule, kind="machine") for rule in ("disk-full", "memory-full", "gpu0-hot")),
         an_alert("silence", metric="seconds_since_step"),
     )
-    signs = {"alerts": (*held, *gone)}
-    items = derived(ended("completed", alerts_open=len(held), signs=signs)).items
+    diagnostics = {"alerts": (*held, *gone)}
+    items = derived(ended("completed", alerts_open=len(held), diagnostics=diagnostics)).items
     assert {one for item in items for one in item.alert_ids} == {alert.id for alert in held}
     assert {item.kind for item in items} == {"health", "budget", "brick"}
 

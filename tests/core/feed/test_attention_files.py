@@ -22,9 +22,9 @@ from albor_core.feed.attention.marks import (
     note_look,
 )
 from albor_core.feed.attention.watch import AttentionFeed, entries_of
-from albor_core.feed.run.sign_files import SignFiles
-from albor_core.feed.run.sign_lines import READ_BYTES, SignLines
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.run.diagnostic_files import DiagnosticFiles
+from albor_core.feed.run.diagnostic_lines import READ_BYTES, DiagnosticLines
+from albor_core.feed.view.run_view import RunsView, RunView
 from albor_core.run.files.watch_file import Watch, write_watch
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.home.folders import albor_home
@@ -57,7 +57,7 @@ def an_item(run: RunDir, kind: str = "died", **given: object) -> AttentionItem:
 
 def test_values_that_are_no_numbers_are_counted_as_they_come(run: RunDir) -> None:
     journal = Journal(run.journal, attempt=1)
-    lines = SignLines(run.journal, run.id)
+    lines = DiagnosticLines(run.journal, run.id)
     lines.look()
     assert lines.non_finite == ()
     for step, loss in enumerate((1.0, math.nan, 2.0, math.nan, math.inf), 1):
@@ -73,7 +73,7 @@ def test_values_that_are_no_numbers_are_counted_as_they_come(run: RunDir) -> Non
 def test_a_new_life_and_a_rewind_forget_the_values_of_before(run: RunDir) -> None:
     journal = Journal(run.journal, attempt=1)
     journal.metrics(7, {"train/loss": math.nan})
-    lines = SignLines(run.journal, run.id)
+    lines = DiagnosticLines(run.journal, run.id)
     lines.look()
     assert lines.non_finite
     journal.append("r", to=5)
@@ -90,7 +90,7 @@ def test_a_new_life_and_a_rewind_forget_the_values_of_before(run: RunDir) -> Non
 def test_an_alert_that_cleared_is_open_no_more_and_may_fire_again(run: RunDir) -> None:
     journal = Journal(run.journal, attempt=1)
     journal.event("andon.alert", step=3, severity="warning", **ALERT)
-    lines = SignLines(run.journal, run.id)
+    lines = DiagnosticLines(run.journal, run.id)
     lines.look()
     assert [alert.message for alert in lines.alerts] == ["loss 12 > 10"]
     journal.event("andon.clear", step=4, id=ALERT["id"])
@@ -103,7 +103,7 @@ def test_an_alert_that_cleared_is_open_no_more_and_may_fire_again(run: RunDir) -
 
 def test_of_a_file_that_grew_fast_only_the_end_is_read(run: RunDir) -> None:
     run.journal.write_bytes(b"x" * 80 + b"\n")
-    lines = SignLines(run.journal, run.id)
+    lines = DiagnosticLines(run.journal, run.id)
     lines.look()
     with run.journal.open("ab") as file:
         file.write((b"y" * 1023 + b"\n") * (2 * READ_BYTES // 1024))
@@ -116,7 +116,7 @@ def test_of_a_file_that_grew_fast_only_the_end_is_read(run: RunDir) -> None:
 def test_a_file_that_was_replaced_is_read_from_its_start(run: RunDir) -> None:
     journal = Journal(run.journal, attempt=1)
     journal.metrics(1, {"train/loss": 1.0})
-    lines = SignLines(run.journal, run.id)
+    lines = DiagnosticLines(run.journal, run.id)
     lines.look()
     journal.close()
     other = run.path / "copy.jsonl"
@@ -129,25 +129,25 @@ def test_a_file_that_was_replaced_is_read_from_its_start(run: RunDir) -> None:
 def test_a_link_or_a_folder_in_place_of_a_journal_says_nothing(run: RunDir) -> None:
     run.journal.mkdir()
     run.system.symlink_to("/dev/zero")
-    signs = SignFiles(run).look(view_of(run))
-    assert (signs.non_finite, signs.alerts) == ((), ())
+    diagnostics = DiagnosticFiles(run).look(view_of(run))
+    assert (diagnostics.non_finite, diagnostics.alerts) == ((), ())
 
 
 def test_what_watches_counts_only_while_its_process_lives(run: RunDir) -> None:
     write_watch(run, Watch(pid=1, wall=time.time(), rules=2, rule_texts=("a", "b")))
-    assert not SignFiles(run).look(view_of(run)).watched.is_watched, "nobody holds its lock"
+    assert not DiagnosticFiles(run).look(view_of(run)).watched.is_watched, "nobody holds its lock"
     write_json(run.config_resolved, {"monitoring": {"budgets": {"tokens": 10}}})
-    train = SignFiles(run).look(view_of(run, kind="train")).watched
+    train = DiagnosticFiles(run).look(view_of(run, kind="train")).watched
     assert train.words == "watched by 2 rules and 1 budget", "its loop evaluates while it lives"
-    over = SignFiles(run).look(view_of(run, kind="train", status="failed")).watched
+    over = DiagnosticFiles(run).look(view_of(run, kind="train", status="failed")).watched
     assert (over.is_watched, over.counts) == (False, "2 rules and 1 budget")
 
 
 def test_last_words_of_an_earlier_life_are_not_those_of_the_newest(run: RunDir) -> None:
     error = {"type": "ValueError", "message": "first", "where": "x.py:1"}
     write_json(run.exit, {"attempt": 1, "code": 1, "reason": "exception", "error": error})
-    assert SignFiles(run).look(view_of(run)).error == "ValueError: first (x.py:1)"
-    later = SignFiles(run).look(view_of(run, attempt=2, detail="killed by SIGKILL"))
+    assert DiagnosticFiles(run).look(view_of(run)).error == "ValueError: first (x.py:1)"
+    later = DiagnosticFiles(run).look(view_of(run, attempt=2, detail="killed by SIGKILL"))
     assert (later.error, later.exit_code) == ("killed by SIGKILL", None)
 
 
@@ -162,7 +162,7 @@ def test_a_rule_that_asked_for_a_stop_needs_a_person_whoever_stopped_it(
     alert = {**ALERT, "action": "stop", "message": "Loss exploded", "value": 20.0, "step": 61}
     journal.append("e", step=61, name="andon.alert", data=alert)
     view = view_of(run, status="stopped", is_live=False, ended_wall=time.time())
-    found = entries_of(replace(view, signs=SignFiles(run).look(view)))
+    found = entries_of(replace(view, diagnostics=DiagnosticFiles(run).look(view)))
     (item,) = found
     assert item.kind == "rule" and word in item.cause
     assert item.alert_ids == (ALERT["id"],), "to have seen the entry is to have seen the alert"
@@ -175,7 +175,7 @@ def test_a_training_that_a_rule_stopped_says_which(run: RunDir) -> None:
     end = {"t": "attempt.end", "attempt": 1, "wall": 5.0, "code": 4, "reason": "andon"}
     run.attempts.write_text(json.dumps(end) + "\n")
     view = view_of(run, kind="train", status="stopped", ended_wall=time.time(), detail="andon")
-    (item,) = entries_of(replace(view, signs=SignFiles(run).look(view)))
+    (item,) = entries_of(replace(view, diagnostics=DiagnosticFiles(run).look(view)))
     assert item.summary == said
 
 
@@ -183,9 +183,9 @@ def test_seen_and_muted_are_kept_with_the_run_and_indexed(run: RunDir) -> None:
     item = an_item(run)
     acknowledge(item)
     mute(replace(item, id=f"{run.id}/silent@1.3"), until=2e9)
-    signs = SignFiles(run).look(view_of(run))
-    assert set(signs.acked) == {item.id}
-    assert signs.muted == {f"{run.id}/silent@1.3": 2e9}
+    diagnostics = DiagnosticFiles(run).look(view_of(run))
+    assert set(diagnostics.acked) == {item.id}
+    assert diagnostics.muted == {f"{run.id}/silent@1.3": 2e9}
     index_now(run)
     with Reader(albor_home() / "experiments.db") as reader:
         names = [event.name for event in reader.events(run.id)]
@@ -194,11 +194,11 @@ def test_seen_and_muted_are_kept_with_the_run_and_indexed(run: RunDir) -> None:
 
 def test_seeing_a_rule_acknowledges_its_alerts(run: RunDir) -> None:
     Journal(run.journal, attempt=1).event("andon.alert", step=3, **ALERT)
-    files = SignFiles(run)
+    files = DiagnosticFiles(run)
     assert len(files.look(view_of(run)).alerts) == 1
     acknowledge(an_item(run, "rule", alert_ids=(ALERT["id"],)))
-    signs = files.look(view_of(run))
-    assert signs.alerts == () and ALERT["id"] in signs.settled
+    diagnostics = files.look(view_of(run))
+    assert diagnostics.alerts == () and ALERT["id"] in diagnostics.settled
 
 
 def test_a_silence_that_was_seen_is_seen_in_its_alert_too_whichever_came_first(
@@ -211,7 +211,7 @@ def test_a_silence_that_was_seen_is_seen_in_its_alert_too_whichever_came_first(
 
     def entry() -> AttentionItem:
         view = view_of(run, **silent)
-        (found,) = entries_of(replace(view, signs=SignFiles(run).look(view)))
+        (found,) = entries_of(replace(view, diagnostics=DiagnosticFiles(run).look(view)))
         return found
 
     acknowledge(entry())

@@ -12,10 +12,10 @@ import pytest
 
 from albor_core.feed.attention.derive import attention
 from albor_core.feed.attention.item import AttentionItem, AttentionMarks
-from albor_core.feed.machine import MachineWatch, Reading
-from albor_core.feed.runs.status import Evidence, judge
-from albor_core.feed.signs import RunSigns, Watched
-from albor_core.feed.view import BrickView, BudgetView, CheckpointView, RunView
+from albor_core.feed.attention.machine import MachineWatch, Reading
+from albor_core.feed.run.status import Evidence, judge
+from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
+from albor_core.feed.view.run_view import BrickView, BudgetView, CheckpointView, RunView
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
 
@@ -94,7 +94,7 @@ class HealthyRun:
         total, hours = int(12 * 3600 / self.usual_s), (now - START) / 3600
         share = self.step / total
         at_end = hours / share if share > 0.02 else None
-        signs = RunSigns(
+        diagnostics = RunDiagnostics(
             watched=Watched(4, by="loop", acts=True),
             save_every=self.save_every,
         )
@@ -128,7 +128,7 @@ class HealthyRun:
             guard_pid=7,
             guard=guard,
             rules_watching=4,
-            signs=signs,
+            diagnostics=diagnostics,
         )
 
 
@@ -196,7 +196,7 @@ def test_the_replay_would_show_a_run_that_stops_stepping() -> None:
         item.word
         for view in (silent, stalled)
         for item in attention(
-            [replace(view, signs=RunSigns())],
+            [replace(view, diagnostics=RunDiagnostics())],
             MachineWatch().look([], START),
             AttentionMarks(),
             now=START,

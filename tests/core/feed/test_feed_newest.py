@@ -14,12 +14,12 @@ from albor_core import history
 from albor_core.cli.main import cli
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.status import Evidence, judge
 from albor_core.feed.run.store_follower import merge
 from albor_core.feed.runs.listed_status import now_of
-from albor_core.feed.runs.newest import NewestFigures, figures_of_records, newest
-from albor_core.feed.runs.status import Evidence, judge
 from albor_core.feed.runs.watch import RunsFeed
-from albor_core.feed.view import RunView
+from albor_core.feed.view.newest import NewestFigures, figures_of_records, newest
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import Liveness, boot_id

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from albor_core.feed.offers import ACTIONS, Subject, offer, way_on
-from albor_core.feed.runs.state_word import LIVE_WORDS, WORDS
+from albor_core.feed.run.offers import ACTIONS, Subject, offer, way_on
+from albor_core.feed.view.run_status import LIVE_WORDS, WORDS
 from albor_core.run.values.redact import MARK
 
 HERE = os.uname().nodename

@@ -13,9 +13,9 @@ import time
 import pytest
 
 from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.status import Evidence, judge, run_status
 from albor_core.feed.run.store_follower import without_files
-from albor_core.feed.runs.status import Evidence, judge, run_status
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run import liveness as liveness_of_files
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.home.new_run import create_run

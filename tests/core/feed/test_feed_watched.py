@@ -7,7 +7,7 @@ import pytest
 from albor_core.config.sections.monitoring import MonitoringConfig
 from albor_core.feed.archive.rule_replay import rules_of
 from albor_core.feed.run.files import RunFiles
-from albor_core.feed.watched import Watching, watching
+from albor_core.feed.run.watched import Watching, watching
 from albor_core.run.home.new_run import create_run
 
 RULES = {

@@ -8,14 +8,14 @@ import time
 import pytest
 
 from albor_core.andon.health.plateau import Trend
-from albor_core.feed.offers import ACTIONS, offer, subject_of_view
 from albor_core.feed.run.detail import RunFeed
+from albor_core.feed.run.offers import ACTIONS, offer, subject_of_view
+from albor_core.feed.run.status import run_status
 from albor_core.feed.runs import watch
 from albor_core.feed.runs.listed_metric import beside, with_trend
-from albor_core.feed.runs.state_word import shown_word
-from albor_core.feed.runs.status import run_status
 from albor_core.feed.runs.watch import RunsFeed
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_status import shown_word
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal

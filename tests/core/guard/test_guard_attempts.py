@@ -16,7 +16,7 @@ import pytest
 from guard_harness import ENDLESS, FAKE, LIMIT_S, OPTIONS, ROOT, Bench, bench, is_alive, wait_until
 
 from albor_core.documents.json_schema import schema_of
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.run import control
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal

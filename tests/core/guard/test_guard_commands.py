@@ -8,7 +8,7 @@ from pathlib import Path
 
 from guard_harness import ENDLESS, LIMIT_S, Bench, wait_until
 
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.guard.launch import FORGET
 from albor_core.run import control
 from albor_core.run.rundir import read_json

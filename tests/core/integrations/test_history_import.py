@@ -20,7 +20,7 @@ from peer_series import CONFIG, SECRET, STEPS, accuracy, loss, rate
 
 from albor_core.cli.main import cli
 from albor_core.documents.json_schema import schema_of
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.integrations.importers import find, run_import, tensorboard, wandb
 from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
 from albor_core.integrations.importers.formats import protobuf

@@ -13,7 +13,8 @@ from albor_core.checkpoint.folder import MODEL, list_checkpoints
 from albor_core.cli.main import cli
 from albor_core.kernels import dispatch
 from albor_core.run.errors import ConfigError
-from albor_core.train import loop
+from albor_core.train import loop, parity_watch
+from albor_core.train.board import Board
 from albor_core.train.resume.digest import digest
 from albor_core.train.step import model_parity, reference_process
 from albor_core.train.step.cpu_reference import MIN_COSINE, ModelParity, answer, compare
@@ -64,27 +65,27 @@ def asked(monkeypatch):
             self.is_closed = True
 
     monkeypatch.setattr(loop.Training, "reads_late", True)
-    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    monkeypatch.setattr(parity_watch, "pose", injected(lambda logits: logits))
     monkeypatch.setattr(model_parity, "ReferenceProcess", Asked)
     return made
 
 
 def after_step(monkeypatch, act):
-    """Call `act(training)` after each step of the run."""
-    report = loop.Training._report_step
+    """Call `act(board)` after each step of the run."""
+    report = Board.report_step
 
-    def reported(training):
-        report(training)
-        act(training)
+    def reported(board):
+        report(board)
+        act(board)
 
-    monkeypatch.setattr(loop.Training, "_report_step", reported)
+    monkeypatch.setattr(Board, "report_step", reported)
 
 
 @pytest.mark.slow
 def test_a_right_backend_is_compared_at_load_and_after_ten_steps(tmp_path, monkeypatch):
     plain, compared = (make_run(tmp_path / name, name) for name in ("plain", "compared"))
     train_here(plain, stop_after=12)
-    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    monkeypatch.setattr(parity_watch, "pose", injected(lambda logits: logits))
     train_here(compared, stop_after=12)
     found = events(compared, "kernels.parity")
     assert [(one["step"], one["data"]["at"]) for one in found] == [(0, "load"), (10, "10 steps")]
@@ -99,7 +100,7 @@ def test_a_right_backend_is_compared_at_load_and_after_ten_steps(tmp_path, monke
     ids=["negated", "nan"],
 )
 def test_a_wrong_backend_is_a_warning_with_the_next_command(tmp_path, monkeypatch, fault, cosine):
-    monkeypatch.setattr(loop, "pose", injected(fault))
+    monkeypatch.setattr(parity_watch, "pose", injected(fault))
     run = make_run(tmp_path)
     train_here(run, stop_after=1)
     (found,) = events(run, "kernels.parity")
@@ -118,8 +119,8 @@ def negated_kernels(monkeypatch):
         wrong = dispatch._pinned_because == "as in the attempt before"
         return injected(torch.neg if wrong else lambda logits: logits)(parts, step)
 
-    monkeypatch.setattr(loop, "pose", case_of)
-    monkeypatch.setattr(loop, "has_own_arithmetic", lambda parts, step: True)
+    monkeypatch.setattr(parity_watch, "pose", case_of)
+    monkeypatch.setattr(parity_watch, "has_own_arithmetic", lambda parts, step: True)
     with dispatch.deciding_anew():
         yield
 
@@ -156,8 +157,8 @@ def test_a_verdict_that_comes_later_says_how_many_steps_were_by_kernels(
 ):
     run = make_run(tmp_path)
 
-    def act(training):
-        if training.step == 4:
+    def act(board):
+        if board.train_state.step == 4:
             asked[0].found = ModelParity("fused", cosine=-1.0, rounded_cosine=1.0)
 
     after_step(monkeypatch, act)
@@ -202,7 +203,7 @@ def test_wrong_kernels_are_told_alone_where_that_is_asked_for(tmp_path, negated_
 
 
 def test_a_device_that_is_wrong_without_kernels_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "pose", injected(torch.neg))
+    monkeypatch.setattr(parity_watch, "pose", injected(torch.neg))
     run = make_run(tmp_path)
     train_here(run, stop_after=1)
     (alert,) = events(run, "andon.alert")
@@ -218,7 +219,7 @@ def test_any_other_answer_to_parity_is_refused_by_its_field(tmp_path):
 @pytest.mark.slow
 def test_a_model_too_large_for_the_host_is_left_out_and_why_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(model_parity, "HOST_SHARE", 0.0)
-    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    monkeypatch.setattr(parity_watch, "pose", injected(lambda logits: logits))
     run = make_run(tmp_path)
     train_here(run, stop_after=12)
     (found,) = events(run, "kernels.parity")
@@ -245,10 +246,10 @@ def test_steps_go_on_while_the_reference_computes_and_its_verdict_is_of_its_own_
 ):
     run = make_run(tmp_path)
 
-    def act(training):
-        if training.step == 14:
+    def act(board):
+        if board.train_state.step == 14:
             asked[0].found = ModelParity("plain", cosine=1.0)
-        if training.step == 20:
+        if board.train_state.step == 20:
             asked[1].found = ModelParity("plain", cosine=0.5)
 
     after_step(monkeypatch, act)
@@ -284,11 +285,11 @@ def test_an_end_does_not_wait_for_ever_and_says_that_it_was_not_finished(
     tmp_path, monkeypatch, asked, is_told
 ):
     run = make_run(tmp_path)
-    monkeypatch.setattr(loop, "PARITY_LIMIT_S", 600.0 if is_told else 0.0)
+    monkeypatch.setattr(parity_watch, "PARITY_LIMIT_S", 600.0 if is_told else 0.0)
 
-    def act(training):
-        if training.step == 3 and is_told:
-            training.signals.stop = signal.SIGTERM
+    def act(board):
+        if board.train_state.step == 3 and is_told:
+            board.signals.stop = signal.SIGTERM
 
     after_step(monkeypatch, act)
     train_here(run, stop_after=5)
@@ -303,7 +304,7 @@ def test_going_back_leaves_the_verdict_of_what_is_undone_and_compares_again(
     calm = {"optimizer__lr": 1e-3, "training__stability": {"zclip_warmup": 4}}
     run = make_run(tmp_path, **calm, training__max_steps=44)
 
-    def act(training):
+    def act(board):
         if not asked[0].found:
             asked[0].found = ModelParity("plain", cosine=1.0)
         if len(asked) == 3:
@@ -324,7 +325,7 @@ def test_another_process_finds_what_this_one_would(tmp_path, monkeypatch):
     """And neither the threads nor the random numbers of this one change."""
     kept = []
     case_of = injected(lambda logits: logits * 1.5 + 0.1)
-    monkeypatch.setattr(loop, "pose", lambda *of: kept.append(case_of(*of)) or kept[-1])
+    monkeypatch.setattr(parity_watch, "pose", lambda *of: kept.append(case_of(*of)) or kept[-1])
     train_here(make_run(tmp_path), stop_after=1)
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     asked = ReferenceProcess(kept[0])
@@ -344,7 +345,7 @@ def test_a_run_with_a_process_beside_it_ends_with_the_same_bytes(tmp_path, monke
     plain, compared = (make_run(tmp_path / name, name) for name in ("plain", "compared"))
     monkeypatch.setattr(loop.Training, "reads_late", True)
     train_here(plain, stop_after=12)
-    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    monkeypatch.setattr(parity_watch, "pose", injected(lambda logits: logits))
     train_here(compared, stop_after=12)
     found = events(compared, "kernels.parity")
     assert found[0]["data"]["at"] == "load" and len(found) == 2
@@ -363,7 +364,7 @@ def test_a_process_that_is_killed_costs_its_verdict_alone(tmp_path, monkeypatch)
             os.kill(self._process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(loop.Training, "reads_late", True)
-    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    monkeypatch.setattr(parity_watch, "pose", injected(lambda logits: logits))
     monkeypatch.setattr(model_parity, "ReferenceProcess", Killed)
     run = make_run(tmp_path)
     assert train_here(run, stop_after=3).reason == "stopped"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.run.control import person
 from albor_core.run.errors import InUseError
 from albor_core.run.files.whole_file import write_json

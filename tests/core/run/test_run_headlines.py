@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 import pytest
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import (
     COLUMNS,
     HEADLINES,

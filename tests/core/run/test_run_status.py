@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from albor_core.cli.common.vocabulary import events_page
-from albor_core.feed.offers import standing
+from albor_core.feed.run.offers import standing
 from albor_core.run.status import ENDS, GROUPS, STATUSES
 from albor_core.store.query.filter import parse_filter
 from albor_tui.look import glyphs, themes

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from albor_core.feed.attention.watch import AttentionFeed
-from albor_core.feed.view import RunsView
+from albor_core.feed.view.run_view import RunsView
 from albor_core.run.home.folders import albor_home
 from albor_core.store.upkeep import home_size
 from albor_core.store.upkeep.home_size import (

@@ -17,6 +17,7 @@ from albor_core.run.files.whole_file import write_json
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal, read_journal
 from albor_core.run.liveness import Liveness, boot_id
+from albor_core.store.watch import watch_memory
 from albor_core.store.watch import watcher as watcher_module
 from albor_core.store.watch.live_rules import LiveRules, live_rules
 from albor_core.store.watch.not_finite import HELD_S
@@ -253,7 +254,7 @@ def test_an_index_process_that_is_killed_neither_repeats_nor_misses(tmp_path, mo
     bench.look()
     bench.log(2, train__loss=11.0)
     if death == "before it kept":
-        monkeypatch.setattr(watcher_module, "write_json", lambda *_, **__: None)
+        monkeypatch.setattr(watch_memory, "write_json", lambda *_, **__: None)
     if death != "before it looked":
         bench.look()
     monkeypatch.undo()

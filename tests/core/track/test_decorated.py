@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from albor_core import track
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.home.folders import albor_home
 from albor_core.run.home.runs import runs_in

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from albor_core import track
 from albor_core.cli.main import cli
 from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.status import run_status
 from albor_core.feed.runs.listed_status import now_of
-from albor_core.feed.runs.status import run_status
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.exit import read_exit
@@ -629,7 +629,7 @@ def test_a_run_of_a_guard_is_evaluated_next_morning(tmp_path):
     assert unused["data"] == {"id": "other"}
     probe = (
         "import sys\nfrom pathlib import Path\nfrom albor_core.run.rundir import RunDir\n"
-        "from albor_core.feed.runs.status import run_status\n"
+        "from albor_core.feed.run.status import run_status\n"
         "print(run_status(RunDir(Path(sys.argv[1]))).word)"
     )
     with track.start(id="g", resume="must", tags=["evaluated"]) as late:

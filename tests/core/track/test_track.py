@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from albor_core import track
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.errors import AlborError, InUseError, UsageError
 from albor_core.run.journal import read_journal

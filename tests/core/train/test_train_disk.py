@@ -33,7 +33,7 @@ class FullDisk:
 @pytest.fixture
 def here(monkeypatch):
     """This process keeps its signal handlers."""
-    monkeypatch.setattr(trainer.SignalRequests, "install", lambda self, life: None)
+    monkeypatch.setattr(trainer.SignalRequests, "install", lambda self, attempt: None)
 
 
 @pytest.mark.timeout(120)

@@ -11,6 +11,7 @@ from albor_core.checkpoint.folder import MODEL, list_checkpoints
 from albor_core.run.journal import read_journal
 from albor_core.run.state import read_state
 from albor_core.train import loop
+from albor_core.train.interval_log import IntervalLog
 from albor_core.train.resume.digest import digest
 from albor_core.train.step import optimizer_step
 
@@ -41,18 +42,18 @@ def series(run, key):
 def test_the_next_step_is_launched_before_a_step_is_judged(tmp_path, late, monkeypatch):
     """But where something is due that the figures belong to: nothing may be built on the unread."""
     done = []
-    take_step, judge = optimizer_step.take_step, loop.Training._log
+    take_step, judge = optimizer_step.take_step, IntervalLog._log
 
     def launched(*args, step, **options):
         done.append(("step", step))
         return take_step(*args, step=step, **options)
 
-    def judged(training, held):
-        done.append(("log", training.step))
-        judge(training, held)
+    def judged(log, pending, held):
+        done.append(("log", log.step))
+        judge(log, pending, held)
 
     monkeypatch.setattr(loop, "take_step", launched)
-    monkeypatch.setattr(loop.Training, "_log", judged)
+    monkeypatch.setattr(IntervalLog, "_log", judged)
     train_here(make_run(tmp_path, training__max_steps=12))  # saves each 5, evaluates each 8
     at = {what: i for i, what in enumerate(done)}
     assert [step for what, step in done if what == "log"] == list(range(1, 13))

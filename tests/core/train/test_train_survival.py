@@ -290,7 +290,7 @@ def test_t21_a_gpu_that_is_too_small_is_no_bug_and_comes_with_advice(tmp_path, m
     run = make_run(tmp_path)
     monkeypatch.setattr(Training, "run", too_large)
     monkeypatch.setattr(StateWriter, "publish", lambda self, **_: None)
-    monkeypatch.setattr(trainer.SignalRequests, "install", lambda self, life: None)
+    monkeypatch.setattr(trainer.SignalRequests, "install", lambda self, attempt: None)
     assert trainer.main([str(run.path)]) == 1
     words = last_words(run)
     assert words["reason"] == "gpu_memory"
@@ -303,8 +303,8 @@ def test_the_guards_lock_and_number_are_taken_over(tmp_path):
 
     run = make_run(tmp_path)
     environ = {"ALBOR_RUN_LOCK_FD": "99", "ALBOR_ATTEMPT": "7", "ALBOR_NONCE": "abc"}
-    life = begin(run, environ)
-    assert (life.attempt, life.nonce) == (7, "abc")
+    attempt = begin(run, environ)
+    assert (attempt.number, attempt.nonce) == (7, "abc")
     assert not run.run_lock.exists()  # the file was not opened: closing it would drop the lock
 
 

@@ -24,8 +24,9 @@ from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.lines import bucketed
 from albor_tui.widgets.chart.reading import extremes_in
 from albor_tui.widgets.chart.ticks import Range
-from albor_tui.widgets.chart_grid.grid import ChartGrid, first_shown, shape
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.chart_grid.head import ChartHead
+from albor_tui.widgets.chart_grid.pages import first_shown, shape
 
 pytestmark = pytest.mark.slow
 SIZE = (80, 17)  # what a Run screen leaves of 80x24

@@ -192,7 +192,7 @@ async def test_a_selected_run_that_the_filter_hides_is_left_alone(cockpit, sourc
         hidden = table.current.id
         await pilot.press("space", "slash", *"status:paused", "enter")
         await until(pilot, lambda: [v.id for v in table.runs] == ["distill-50m-77aa10"])
-        assert hidden in table.selected
+        assert hidden in table.selection.marked
         title = pilot.app.screen.query_one("#list").border_subtitle
         assert "1 selected, 1 of them hidden" in str(title)
         await pilot.press("p")

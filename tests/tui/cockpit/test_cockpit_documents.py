@@ -18,10 +18,10 @@ import sim_run
 
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.snapshot import document, runs_document
-from albor_core.feed.view import RunsView, RunView, plain
+from albor_core.feed.view.run_view import RunsView, RunView, plain
 from albor_core.run.rundir import RunDir
 from albor_tui.main import main
-from albor_tui.widgets.run import panels
+from albor_tui.widgets.run import alerts, guard_panel, panels
 from albor_tui.widgets.run.gpu_panel import gpu_line, gpu_lines, host_lines
 from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run.system_lines import system_lines
@@ -32,14 +32,14 @@ PANELS = (
         panels.Head,
         panels.Vitals,
         panels.BricksPanel,
-        panels.GuardPanel,
-        panels.Alerts,
-        panels.AlertBanner,
+        guard_panel.GuardPanel,
+        alerts.Alerts,
+        alerts.AlertBanner,
     ),
     RunPreview,
 )
 ELSEWHERE = ("alerts", "attempts", "guard")  # beside `now`, not in it
-SIGNS = "signs."  # what watches it is there in words, and its ranks are of its config
+DIAGNOSTICS = "diagnostics."  # what watches it is there in words, and its ranks are of its config
 NAMES = {"exit_class": "kind", "acked_by": "is_acknowledged"}  # of a row, in the document
 SIZES = ((40, 6), (200, 30))
 
@@ -146,11 +146,11 @@ def test_every_field_that_the_run_screen_shows_is_in_the_document(name, ended):
         feed.close()
     read = drawn(RUNS[name])
     for path, value in read.items():
-        if not path.startswith(SIGNS):
+        if not path.startswith(DIAGNOSTICS):
             assert found(told, place(path)) == shown(path, value), path
-    if any(path.startswith(SIGNS) for path in read):
+    if any(path.startswith(DIAGNOSTICS) for path in read):
         view = RUNS[name]
-        assert told["watched"] == (view.signs.watched.words if view.is_active else "")
+        assert told["watched"] == (view.diagnostics.watched.words if view.is_active else "")
 
 
 def test_the_panels_read_what_they_are_known_to_show():
@@ -181,7 +181,7 @@ def test_the_program_prints_what_the_screen_of_that_run_shows(ended, capsys, fla
     age = read.pop("age_s")
     assert found(told, "now.age_s") >= age  # it grows
     for path, value in read.items():
-        if not path.startswith(SIGNS):
+        if not path.startswith(DIAGNOSTICS):
             assert found(told, place(path)) == shown(path, value), path
 
 
@@ -198,7 +198,7 @@ def test_a_stream_prints_the_same_fields(ended):
     finally:
         feed.close()
     for path in read:
-        if not path.startswith(SIGNS):
+        if not path.startswith(DIAGNOSTICS):
             found(told, place(path))
 
 

@@ -10,7 +10,7 @@ from settled import until
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.look.naming import name_of, tails_of
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.widgets.chart.chart import Chart

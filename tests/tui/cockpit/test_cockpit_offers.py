@@ -11,7 +11,7 @@ from fake_feed import training
 from settled import until
 from textual.widgets import Static
 
-from albor_core.feed.view import BrickView
+from albor_core.feed.view.run_view import BrickView
 from albor_tui.screens.base import run_origins
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.screens.run import RunScreen

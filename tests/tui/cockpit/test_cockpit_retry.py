@@ -13,7 +13,7 @@ import pytest
 from settled import until
 from textual.widgets import Static
 
-from albor_core.feed.runs.state_word import RunStatus
+from albor_core.feed.view.run_status import RunStatus
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.home.new_run import create_run
 from albor_core.run.rundir import RunDir

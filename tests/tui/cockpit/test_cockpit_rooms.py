@@ -266,7 +266,7 @@ async def test_r_compares_with_the_next_run(cockpit, source):
     async with cockpit().run_test(size=(120, 36)) as pilot:
         await pilot.app.push_screen(DiffScreen(("a", "b", "c"), {"b": "second"}))
         await pilot.press("r")
-        assert pilot.app.screen._ids == ("b", "c", "a")
+        assert pilot.app.screen.selection.from_cursor == ("b", "c", "a")
         await until(pilot, lambda: "A is second" in text_of(pilot.app.screen))
 
 

@@ -17,8 +17,10 @@ from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run.alerts import AlertBanner, Alerts
+from albor_tui.widgets.run.guard_panel import GuardPanel
 from albor_tui.widgets.run.log_tail import KEPT_LINES, LogTail
-from albor_tui.widgets.run.panels import AlertBanner, Alerts, BricksPanel, GuardPanel, Head, Vitals
+from albor_tui.widgets.run.panels import BricksPanel, Head, Vitals
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 

@@ -10,7 +10,7 @@ import pytest
 from settled import settled, until
 from textual.widgets import Input, Static
 
-from albor_core.feed.view import CheckpointView
+from albor_core.feed.view.run_view import CheckpointView
 from albor_core.run.errors import StoreError
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs

@@ -12,7 +12,7 @@ import sim_run
 from sim_run import make
 
 from albor_core import track
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.rundir import RunDir
 from albor_core.store.index.annotations import read_annotations
 from albor_core.store.index.catch_up import drain_index

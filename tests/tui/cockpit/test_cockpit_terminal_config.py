@@ -8,8 +8,8 @@ import pytest
 from fake_feed import training
 from settled import until
 
-from albor_core.feed.terminal import terminal_of
-from albor_core.feed.view import ChartChoice, TerminalView
+from albor_core.feed.run.terminal import terminal_of
+from albor_core.feed.view.run_view import ChartChoice, TerminalView
 from albor_core.store.rows.series import Series
 from albor_tui.model.program_charts import own_choice
 from albor_tui.screens.charts.overview_choice import (

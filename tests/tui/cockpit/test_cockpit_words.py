@@ -11,8 +11,8 @@ import pytest
 from settled import settled, until
 
 from albor_core.feed.archive.crashes import CrashView
-from albor_core.feed.signs import RunSigns, Watched
-from albor_core.feed.view import BrickView, BudgetView, RunsView
+from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
+from albor_core.feed.view.run_view import BrickView, BudgetView, RunsView
 from albor_core.store.rows.rows import AlertRow, AttemptRow
 from albor_tui.look import glyphs
 from albor_tui.screens.charts.curves import loss_chart
@@ -23,9 +23,11 @@ from albor_tui.widgets.chart.curves import chart_of
 from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.reading import reading
 from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.run.alerts import Alerts
 from albor_tui.widgets.run.gpu_panel import GpuPanel, GpuStrip
+from albor_tui.widgets.run.guard_panel import GuardPanel
 from albor_tui.widgets.run.log_tail import LogTail
-from albor_tui.widgets.run.panels import Alerts, BricksPanel, GuardPanel, Head, Vitals
+from albor_tui.widgets.run.panels import BricksPanel, Head, Vitals
 from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
@@ -332,7 +334,7 @@ LIMITED = Watched(0, 2, "loop", acts=True)
 def test_a_run_is_called_quiet_only_where_it_is_watched_and_well(watched, status, words, is_green):
     view = fake_feed.training(
         rules_watching=watched.rules, status=status, alerts=(), alerts_open=0,
-        signs=RunSigns(watched=watched),
+        diagnostics=RunDiagnostics(watched=watched),
     )  # fmt: skip
     shown = Alerts().show(view, 60, 4)
     assert str(shown).strip().removeprefix(f"{glyphs.current.check} ") == words

@@ -11,7 +11,7 @@ from fake_feed import training
 from settled import until
 from slow_reads import FILES, STORE, Gate, badge, braked, claims, recorded, shown_on
 
-from albor_core.feed.view import RunsView, RunView
+from albor_core.feed.view.run_view import RunsView, RunView
 from albor_tui.app import AlborApp
 from albor_tui.messages import RunsChanged
 from albor_tui.model.run_tabs import TABS

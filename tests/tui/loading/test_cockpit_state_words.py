@@ -8,8 +8,8 @@ import pytest
 from screen_stage import text_of
 from settled import until
 
-from albor_core.feed.runs.state_word import WORDS, shown_word
-from albor_core.feed.view import BrickView, RunsView
+from albor_core.feed.view.run_status import WORDS, shown_word
+from albor_core.feed.view.run_view import BrickView, RunsView
 from albor_core.run.status import SILENT, STATUSES
 from albor_core.store.query.filter import parse_filter
 from albor_tui.look import glyphs

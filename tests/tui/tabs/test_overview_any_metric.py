@@ -10,7 +10,7 @@ import pytest
 from settled import settled, until
 from textual.content import Content
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.main_metrics import MainMetric
 from albor_tui.model.program_charts import own_choice
 from albor_tui.screens.charts.curves import preview_keys

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_feed import training
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.screens.charts.overview_layout import (
     NARROW,
     SMALL,

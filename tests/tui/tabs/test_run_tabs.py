@@ -16,7 +16,7 @@ from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName
 from albor_core.feed.archive.traced import TracedBrick, TracedBricks, TracedKernel
-from albor_core.feed.signs import RunSigns, Watched
+from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow, SampleRow
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
@@ -25,12 +25,13 @@ from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run.alerts import AlertBanner
 from albor_tui.widgets.run.brick_table import BrickTable
 from albor_tui.widgets.run.checkpoint_list import CheckpointList
 from albor_tui.widgets.run.config_lists import FieldList, FileList
 from albor_tui.widgets.run.event_list import AttemptTable, EventList
+from albor_tui.widgets.run.guard_panel import GuardPanel
 from albor_tui.widgets.run.log_view import LogView
-from albor_tui.widgets.run.panels import AlertBanner, GuardPanel
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
 from albor_tui.widgets.tab_bar import TabBar
@@ -660,9 +661,9 @@ async def test_system_shows_what_was_kept_of_a_program_that_tells_no_figures(coc
 async def test_system_says_why_there_are_no_figures_of_a_tracked_run(
     cockpit, source, watched, words
 ):
-    signs = RunSigns(watched=watched)
+    diagnostics = RunDiagnostics(watched=watched)
     loop = fake_feed.training(
-        "loop-1a2b3c", kind="track", gpu=(), system=None, device="", signs=signs
+        "loop-1a2b3c", kind="track", gpu=(), system=None, device="", diagnostics=diagnostics
     )
     source.rows, source.more_curves = (loop,), {}
     async with cockpit(run=loop, tab="system").run_test(size=(120, 36)) as pilot:

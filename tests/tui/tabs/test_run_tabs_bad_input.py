@@ -14,7 +14,7 @@ import pytest
 from hostile import check_cells
 from settled import until
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir

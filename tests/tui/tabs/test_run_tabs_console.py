@@ -9,7 +9,7 @@ import sys
 from screen_stage import text_of
 from settled import until
 
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_tui.app import AlborApp
 from albor_tui.model.source import LiveSource
 

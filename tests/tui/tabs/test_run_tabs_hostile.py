@@ -15,7 +15,7 @@ from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView, FieldV
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName
 from albor_core.feed.archive.patch import FileChange, Patch
-from albor_core.feed.view import BrickView
+from albor_core.feed.view.run_view import BrickView
 from albor_core.run.rundir import RunDir
 from albor_core.store.rows.rows import ArtifactRow, EventRow, NoteRow, SampleRow
 from albor_tui.app import AlborApp

@@ -13,7 +13,7 @@ from screen_stage import counted as counted
 from settled import until
 
 from albor_core.feed.archive.card import Relative, RunCard
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import StoreError
 from albor_core.run.values.clean import clean
 from albor_core.store.query.media import ArtifactVersion, MediaKey, MediaRow

@@ -142,13 +142,13 @@ def _show_plan(loaded: LoadedRecipe, out: Path, made: BuildPlan, as_json: bool) 
     """Raises ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(loaded.path, made.problems)
-    stages = [
+    stages: Any = [
         {"stage": stage.name, "out": str(stage.out), "action": action}
         for stage, action in zip(made.stages, made.actions, strict=True)
     ]
     if as_json:
-        head = {"schema": "albor.data.build.plan/1", "ok": True, "recipe": str(loaded.path)}
-        emit({**head, "name": loaded.recipe.name, "out": str(out), "stages": stages})
+        emit({"schema": "albor.data.build.plan/1", "ok": True, "recipe": str(loaded.path),
+              "name": loaded.recipe.name, "out": str(out), "stages": stages})  # fmt: skip
         return
     print_line(f"{clean(str(out))}: ok; nothing was written")
     for stage in stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,7 +29,7 @@ def provenance(path: Path, as_markdown: bool, as_json: bool) -> None:
     from albor_core.data.pipeline.provenance import provenance as work
 
     with progress(lambda done, total: f"{done:,} of {total:,} documents") as tell:
-        found = work(path, progress=tell)
+        found: Any = work(path, progress=tell)
     if as_json:
         emit(found)
     elif as_markdown:

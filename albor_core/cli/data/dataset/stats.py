@@ -27,7 +27,7 @@ def stats(path: Path, as_json: bool) -> None:
     from albor_core.data.pipeline.stats import data_stats
 
     with progress(lambda done, total: f"{done:,} of {total:,} documents") as tell:
-        found = data_stats(path, progress=tell).to_json()
+        found: Any = data_stats(path, progress=tell).to_json()
     if as_json:
         emit(found)
         return

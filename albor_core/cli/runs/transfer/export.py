@@ -98,17 +98,16 @@ def export(
     with out_file(out, replace=force) as file:
         rows = write(file)
     if as_json:
-        emit(
-            {
-                "schema": "albor.runs.export/1",
-                "path": str(out),
-                "format": form,
-                "what": what,
-                "runs": [run.id for run in runs],
-                "columns": columns,
-                "rows": rows,
-            }
-        )
+        document: Any = {
+            "schema": "albor.runs.export/1",
+            "path": str(out),
+            "format": form,
+            "what": what,
+            "runs": [run.id for run in runs],
+            "columns": columns,
+            "rows": rows,
+        }
+        emit(document)
     else:
         print_note(f"{rows:,} {'spans' if form == 'otlp' else 'rows'} in {clean(out)}")
 

@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note, table
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+    table,
+)
 from albor_core.cli.plans.file_plan import Estimate, Parameters, plans
 from albor_core.integrations.importers.find import ALBOR, SOURCES, FoundFiles, find, titles
 from albor_core.run.errors import DataError, NotFoundError, Problem, TryAgainError, UsageError
 from albor_core.run.home.folders import own_home
 
 if TYPE_CHECKING:
+    from albor_core.documents.transfer import TransferProblem
     from albor_core.integrations.importers.run_import import ImportResult
 
 
@@ -93,7 +102,7 @@ def import_runs(
 
     copied, sources = _found(_places(paths), kind, experiment)
     arrivals: list[ImportResult] = []
-    problems: list[dict[str, str]] = []
+    problems: list[TransferProblem] = []
     with one_at_a_time():
         for folders in copied:
             _copy(folders, arrivals, problems)
@@ -102,9 +111,7 @@ def import_runs(
     if not arrivals and problems:
         raise DataError(problems[0]["message"], hint="albor runs import --help")
     if as_json:
-        from dataclasses import asdict
-
-        runs = [asdict(arrival) for arrival in arrivals]
+        runs = [field_values(arrival) for arrival in arrivals]
         emit({"schema": "albor.runs.import/1", "runs": runs, "problems": problems})
     else:
         _show(arrivals)
@@ -128,7 +135,7 @@ def _folders(place: Path, kind: str | None) -> list[Path]:
 
 
 def _copy(
-    folders: list[Path], arrivals: list[ImportResult], problems: list[dict[str, str]]
+    folders: list[Path], arrivals: list[ImportResult], problems: list[TransferProblem]
 ) -> None:
     """Runs of Albor from another folder."""
     from albor_core.integrations.importers.copies.albor_folder import LocalFolder, arrival
@@ -147,7 +154,7 @@ def _import(
     source: FoundFiles,
     experiment: str | None,
     arrivals: list[ImportResult],
-    problems: list[dict[str, str]],
+    problems: list[TransferProblem],
 ) -> None:
     """All runs of one source; one that cannot be read costs only itself."""
     from albor_core.integrations.importers.foreign import Refusal

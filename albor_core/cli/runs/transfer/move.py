@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 from albor_core.cli.common.output import (
     clean,
     emit,
+    field_values,
     json_option,
     print_line,
     print_note,
@@ -44,7 +44,7 @@ def mv(references: tuple[str, ...], folder: str, as_json: bool) -> None:
     _must_be_meant(folder, chosen)
     moved = [move_run(run, Path(folder)) for run in chosen]
     if as_json:
-        emit({"schema": "albor.runs.mv/1", "moved": [asdict(item) for item in moved]})
+        emit({"schema": "albor.runs.mv/1", "moved": [field_values(item) for item in moved]})
         return
     for item in moved:
         how = f", {byte_size(item.bytes)} copied" if item.copied else ""
@@ -70,8 +70,8 @@ def _must_be_meant(folder: str, runs: list[RunDir]) -> None:
 
 def _chosen(reference: str) -> RunDir:
     """A run that is not alive, also one that a killed move left half way."""
-    from albor_core.feed.runs.status import run_status
-    from albor_core.feed.view import LIVE_WORDS
+    from albor_core.feed.run.status import run_status
+    from albor_core.feed.view.run_view import LIVE_WORDS
     from albor_core.store.upkeep.move import find_moved
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -43,7 +43,7 @@ def plot(
     references: tuple[str, ...],
     terms: str | None,
     metric: str,
-    x: str,
+    x: Literal["step", "tokens", "wall"],
     is_log: bool,
     out: Path,
     force: bool,
@@ -73,9 +73,10 @@ def plot(
         file.write(picture)
     left_out = [run.id for run in runs if run not in drawn]
     if as_json:
-        document = {"schema": "albor.runs.plot/1", "path": str(out), "format": form}
-        document |= {"metric": made.metric, "x": x, "log": is_log}  # type: ignore[dict-item]
-        emit({**document, "runs": [run.id for run in drawn], "left_out": left_out})
+        named: Any = form
+        emit({"schema": "albor.runs.plot/1", "path": str(out), "format": named,
+              "metric": made.metric, "x": x, "log": is_log, "runs": [run.id for run in drawn],
+              "left_out": left_out})  # fmt: skip
     else:
         print_note(f"{made.metric} of {counted(len(drawn), 'run')} in {clean(out)}")
     if left_out:

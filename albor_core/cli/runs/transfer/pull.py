@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 from albor_core.cli.common.output import (
     clean,
     emit,
+    field_values,
     json_option,
     print_line,
     print_note,
@@ -79,6 +79,7 @@ def pull(
         kept = chosen(source, found, where)
         report = copy_runs(source, kept, checkpoints=checkpoints, dry_run=dry_run)
     if as_json:
+        told = field_values(report)
         emit(
             {
                 "schema": "albor.runs.pull/1",
@@ -88,7 +89,8 @@ def pull(
                 "dry_run": dry_run,
                 "filtered_out": len(found) - len(kept),
                 "skipped": source.skipped,
-                **asdict(report),
+                "runs": told["runs"],
+                "problems": told["problems"],
             }
         )
     else:

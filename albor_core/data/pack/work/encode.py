@@ -28,7 +28,7 @@ from albor_core.data.mix.draw import number as drawn
 from albor_core.data.mix.fim import COLUMN as FIM
 from albor_core.data.pack.special_tokens import tokenizer_file
 from albor_core.data.pack.tokenizer import decode_document, load_tokenizer
-from albor_core.data.read.corpus import IMPORT_HINT, Corpus, CorpusHash, read_footer
+from albor_core.data.stage.corpus import IMPORT_HINT, Corpus, CorpusHash, read_footer
 from albor_core.run.errors import DataError
 from albor_core.run.files.publish import publishing, sha256_file
 

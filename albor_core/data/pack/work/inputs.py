@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from albor_core.data.pack.work.encode import SplitRule
-from albor_core.data.read.corpus import Corpus, open_corpus
+from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.record import content_hash
 from albor_core.outputs.place import WORK
 from albor_core.run.checkpoints import HALF

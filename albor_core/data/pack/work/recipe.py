@@ -18,7 +18,7 @@ from albor_core.data.pack.special_tokens import end_of_text, special_ids, tokeni
 from albor_core.data.pack.tokenizer import load_tokenizer, vocabulary_size
 from albor_core.data.pack.work.inputs import PackInput
 from albor_core.data.pack.work.pieces import CONCAT
-from albor_core.data.read.corpus import CorpusHash
+from albor_core.data.stage.corpus import CorpusHash
 from albor_core.data.stage.record import read_record
 from albor_core.run.errors import AlborError, DataError
 from albor_core.run.files.publish import sha256_file

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.pulled_file import Pulled, read_pulled, write_pulled
@@ -37,6 +37,9 @@ from albor_core.run.rundir import MAX_JSON_BYTES, RunDir, is_run_id, read_json
 from albor_core.run.values.lenient import mapping
 from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.index.catch_up import drain_index
+
+if TYPE_CHECKING:
+    from albor_core.documents.transfer import TransferProblem
 
 Stamp = tuple[int, int, int]
 """Size, time of change in ns and inode of a file at its source: what moves when it is written."""
@@ -126,7 +129,7 @@ class CopyResult:
 @dataclass
 class CopyReport:
     runs: list[CopyResult] = field(default_factory=list)
-    problems: list[dict[str, str]] = field(default_factory=list)
+    problems: list[TransferProblem] = field(default_factory=list)
     """Runs that could not be copied, or not all of: path at the source, and a sentence."""
 
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from albor_core.feed.runs.status import run_status
+from albor_core.feed.run.status import run_status
 from albor_core.integrations.importers.copies.copied_runs import CopiedSource, Copy, FoundRun
 from albor_core.run.files.pulled_file import Pulled, write_pulled
 from albor_core.run.home.folders import private_folder

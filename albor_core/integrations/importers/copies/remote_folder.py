@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from albor_core.integrations.importers.copies.bounded_pipe import (
     BeyondBounds,
@@ -132,7 +133,7 @@ class RemoteFolder:
         """Runs there that are copies of other hosts' runs."""
 
     @property
-    def transport(self) -> str:
+    def transport(self) -> Literal["rsync", "tar"]:
         """rsync, or tar where one side lacks it; known after `find`."""
         return "rsync" if self._has_rsync and shutil.which("rsync") else "tar"
 

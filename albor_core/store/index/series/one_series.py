@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from dataclasses import dataclass
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.directions import direction
 from albor_core.store.file.axis import STEP
 from albor_core.store.index.series.levels import base_level

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.store.file.axis import SECONDS, STEP, WALL_KEY, axis_column
 from albor_core.store.file.goals import best_of, goals_of_run

@@ -22,8 +22,8 @@ from albor_core.data.clean.contamination import (
     task_texts,
 )
 from albor_core.data.pack.pretokenize import pretokenize
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.stage import units
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import run_step
 from albor_core.run.errors import DataError, NotFoundError

@@ -17,8 +17,8 @@ import pytest
 from albor_core.data.clean import exact, near
 from albor_core.data.clean.dedup import DedupStep, dedup_step, run_dedup
 from albor_core.data.clean.minhash import bands_for, jaccards, shingle_sets
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.stage import units
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.record import read_record
 from albor_core.data.stage.stage import plan_step
 from albor_core.outputs.place import part_of

@@ -23,8 +23,8 @@ from albor_core.data.mix import mix as mixing
 from albor_core.data.mix.mix import Ingredient, measure, mix, parse_ingredient, plan_mix
 from albor_core.data.mix.portions import Size, apportion, bytes_portion, portions
 from albor_core.data.pipeline.history import sources_of
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.stage import units
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.record import read_record
 from albor_core.run.errors import DataError, UsageError
 

@@ -12,8 +12,8 @@ import pytest
 
 from albor_core.data.mix.draw import draw
 from albor_core.data.mix.split import DRAWS, SplitPlan, plan_split, rule_for, split
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.stage import units
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.record import read_record
 from albor_core.run.errors import DataError, UsageError
 

@@ -19,7 +19,7 @@ from albor_core.data.pipeline.build import build, plan_build
 from albor_core.data.pipeline.installed import installed_packages
 from albor_core.data.pipeline.recipe import load_recipe, parse_recipe
 from albor_core.data.pipeline.stats import data_stats
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import ConfigError, DataError, InUseError, NotFoundError, UsageError
 
 SCRIPT = Path(__file__).with_name("killed_build.py")

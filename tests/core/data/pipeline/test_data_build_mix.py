@@ -18,7 +18,7 @@ from albor_core.data.mix.fim import MARKS
 from albor_core.data.pack.tokenizer import load_tokenizer, train_tokenizer
 from albor_core.data.pipeline.build import build, plan_build
 from albor_core.data.pipeline.recipe import load_recipe, parse_recipe
-from albor_core.data.read.corpus import open_corpus
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import ConfigError
 
 SCRIPT = Path(__file__).with_name("killed_build.py")

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from albor_core.data.read import parquet_rows, rows, sources, tree
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.inputs import Asked
 from albor_core.data.read.sources import import_sources, plan_import
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.run.errors import DataError
 
 UNIT_BYTES = 2_000

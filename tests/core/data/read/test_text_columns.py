@@ -11,7 +11,7 @@ from albor_core.data.pack.pack_plan import plan_pretokenize
 from albor_core.data.pack.pretokenize import read_manifest
 from albor_core.data.pack.token_rows import token_rows
 from albor_core.data.pack.tokenizer import plan_tokenizer
-from albor_core.data.read.corpus import TEXT_COLUMNS, open_corpus
+from albor_core.data.stage.corpus import TEXT_COLUMNS, open_corpus
 from albor_core.data.stage.stage import plan_step, run_step
 from albor_core.data.stage.survey import survey
 from albor_core.eval.kinds.documents import open_documents

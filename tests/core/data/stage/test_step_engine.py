@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from albor_core.data.read.corpus import open_corpus
 from albor_core.data.stage import units
+from albor_core.data.stage.corpus import open_corpus
 from albor_core.data.stage.counts import sift
 from albor_core.data.stage.output import Output
 from albor_core.data.stage.record import read_record

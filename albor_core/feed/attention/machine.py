@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from albor_core.andon.health.gpu import GpuTrouble, GpuWatch, gpus_of
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_view import RunView
 from albor_core.telemetry.machine_ring import MachineSample
 from albor_core.telemetry.sample import GpuSample, HostSample
 
@@ -131,7 +131,7 @@ class MachineWatch:
 
 def _began(view: RunView) -> float:
     """When the present attempt of a run began: before that its GPUs were not its own."""
-    starts = [one.started for one in view.signs.attempts if one.started is not None]
+    starts = [one.started for one in view.diagnostics.attempts if one.started is not None]
     return max(starts, default=view.created or 0.0)
 
 

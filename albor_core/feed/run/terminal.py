@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from albor_core.feed.view import ChartChoice, TerminalView
+from albor_core.feed.view.run_view import ChartChoice, TerminalView
 from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.run.values.lenient import integer, mapping, sequence, text
 

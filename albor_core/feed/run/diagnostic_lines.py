@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.archive.records import journal_events
-from albor_core.feed.signs import LOSSES, NonFinite
+from albor_core.feed.run.records import journal_events
+from albor_core.feed.view.diagnostics import LOSSES, NonFinite
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import integer, number, number_word, text
@@ -28,7 +28,7 @@ READ_BYTES = 1 << 20
 _TELLING = re.compile(rb':"(?:nan"|-?inf"|(?<="t":")[er]")')
 
 
-class SignLines:
+class DiagnosticLines:
     """One file of a run, journal.jsonl or system.jsonl. Never raises. The first look is at its last
     READ_BYTES; later ones go on from there.
     """

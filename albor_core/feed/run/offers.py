@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, RunStatus
-from albor_core.feed.view import RunView
+from albor_core.feed.view.run_status import LIVE_WORDS, LOADING, RunStatus
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.guard_state import read_guard
 from albor_core.run.home.registry import NOT_LAUNCHED_HERE, is_launched_here, resumed_by_config
 from albor_core.run.home.runs import placed
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.status import STATUSES
@@ -279,7 +279,7 @@ def _origin(run: RunDir | None) -> dict[str, Any]:
 
 def subject_of_run(run: RunDir, status: RunStatus | None = None) -> Subject:
     """A run as its folder and its locks tell of it now. Reads files, and is loaded with them."""
-    from albor_core.feed.runs.status import run_status  # noqa: PLC0415
+    from albor_core.feed.run.status import run_status  # noqa: PLC0415
     from albor_core.run.values.lenient import sequence  # noqa: PLC0415
 
     found = status or run_status(run)

@@ -11,15 +11,15 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.runs.state_word import RunStatus, without_folder
+from albor_core.feed.view.run_status import RunStatus, without_folder
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
 from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard
 from albor_core.run.home.registry import is_same_run
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import Liveness, boot_id, deleted_lock_holder, start_ticks
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import Freshness, read_state

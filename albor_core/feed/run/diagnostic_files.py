@@ -1,15 +1,15 @@
-"""The signs of one run read from its files, cheaply again and again."""
+"""The diagnostics of one run read from its files, cheaply again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from albor_core.feed.archive.records import RecordTail, attempts_of
+from albor_core.feed.run.diagnostic_lines import DiagnosticLines
 from albor_core.feed.run.files import CachedJson
-from albor_core.feed.run.sign_lines import SignLines
-from albor_core.feed.signs import RunSigns, Watched
-from albor_core.feed.view import RunView
-from albor_core.feed.watched import watching
+from albor_core.feed.run.records import RecordTail, attempts_of
+from albor_core.feed.run.watched import watching
+from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
+from albor_core.feed.view.run_view import RunView
 from albor_core.run.control import ANDON
 from albor_core.run.exit import exit_reason
 from albor_core.run.files.watch_file import Watch, is_watched, watch_of
@@ -26,7 +26,7 @@ from albor_core.run.values.lenient import (
 from albor_core.store.rows.rows import AlertRow, AttemptRow
 
 
-class SignFiles:
+class DiagnosticFiles:
     """What a run's files tell beyond its figures. Keep the object between looks: then a look costs
     a few `stat`, and what was appended. Belongs to one thread; raises nothing.
     """
@@ -37,7 +37,7 @@ class SignFiles:
         self._exit, self._watch = CachedJson(run.exit), CachedJson(run.watch)
         self._ledger = RecordTail(run.attempts, parse_json)
         self._annotations = RecordTail(run.annotations, parse_json)
-        self._lines = tuple(SignLines(path, run.id) for path in (run.journal, run.system))
+        self._lines = tuple(DiagnosticLines(path, run.id) for path in (run.journal, run.system))
 
     def _last_words(self, view: RunView) -> Document:
         """exit.json, unless an attempt before the newest wrote it."""
@@ -45,8 +45,8 @@ class SignFiles:
         is_old = (integer(found, "attempt") or 0) < (view.attempt or 0)
         return NOTHING if is_old else found
 
-    def look(self, view: RunView) -> RunSigns:
-        """The signs now of the run that `view` shows."""
+    def look(self, view: RunView) -> RunDiagnostics:
+        """The diagnostics now of the run that `view` shows."""
         for lines in self._lines:
             lines.look()
         resolved = self._resolved.get() or NOTHING
@@ -58,7 +58,7 @@ class SignFiles:
         watched = self._watched(view)
         acked, muted, seen = _marks(self._annotations.records())
         training = mapping(resolved, "training")
-        return RunSigns(
+        return RunDiagnostics(
             watched=watched,
             attempts=attempts,
             exit_class="" if ended is None else ended.exit_class or "",

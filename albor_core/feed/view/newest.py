@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
 
 from albor_core.run.headlines import LOSSES, NEWEST
 from albor_core.run.journal import parse_line
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.lenient import (
     Document,
     finite,

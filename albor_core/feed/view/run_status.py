@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.status import LIVE_WORDS, LOADING, SILENT, STATUSES
 from albor_core.run.values.quantity import age
 

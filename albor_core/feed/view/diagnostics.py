@@ -1,15 +1,16 @@
-"""What tells whether a run is well beyond its figures: what watches it, how its attempts ended,
-which values were not numbers, what people said about its troubles. Values alone;
-feed/run/sign_files.py reads them, of active runs and of those that ended lately.
+"""What a run's files say of its condition beside its figures: what watches it, how its attempts
+ended, which values were not numbers, which of its troubles people have seen. Values alone;
+feed/run/diagnostic_files.py reads them, of active runs and of those that ended lately.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from albor_core.run.headlines import HEADLINES
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class NonFinite:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSigns:
-    """All of it for one run. None and empty are "not known" and "nothing of the kind"."""
+class RunDiagnostics:
+    """The diagnostics of one run. None and empty are "not known" and "nothing of the kind"."""
 
     watched: Watched = Watched()
     attempts: tuple[AttemptRow, ...] = ()  # of the guard's ledger, first to last
@@ -91,4 +92,4 @@ class RunSigns:
     ranks: int | None = None  # processes that train together
 
 
-NO_SIGNS = RunSigns()
+NO_DIAGNOSTICS = RunDiagnostics()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albor_core.feed.runs.newest import is_past_end
-from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, WORDS, RunStatus, shown_word
-from albor_core.feed.signs import NO_SIGNS, RunSigns
+from albor_core.feed.view.diagnostics import NO_DIAGNOSTICS, RunDiagnostics
+from albor_core.feed.view.newest import is_past_end
+from albor_core.feed.view.run_status import LIVE_WORDS, LOADING, WORDS, RunStatus, shown_word
+from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.telemetry.sample import GpuSample, HostSample
 
@@ -193,7 +194,7 @@ class RunView:
     alerts: tuple[AlertRow, ...] = ()
     attempts: tuple[AttemptRow, ...] = ()
     events: tuple[EventRow, ...] = ()
-    signs: RunSigns = NO_SIGNS
+    diagnostics: RunDiagnostics = NO_DIAGNOSTICS
 
     @property
     def is_active(self) -> bool:
@@ -226,8 +227,8 @@ class RunView:
         return Path(self.path) if self.path else None
 
     def to_json(self) -> dict[str, Any]:
-        """Every field but the signs as strict JSON data: NaN and infinities become null."""
-        names = (f.name for f in fields(self) if f.name != "signs")
+        """Every field but the diagnostics as strict JSON data: NaN and infinities become null."""
+        names = (f.name for f in fields(self) if f.name != "diagnostics")
         shown = {name: getattr(self, name) for name in names}
         return dict(plain(shown | _named(self)))
 

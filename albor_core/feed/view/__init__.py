@@ -1,0 +1,1 @@
+"""What is shown of runs, as frozen values: one run, all runs, their state and diagnostics."""

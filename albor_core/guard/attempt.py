@@ -37,7 +37,7 @@ _STATUS_LOOK_S = 0.02
 
 @dataclass
 class GuardedAttempt:
-    """A started or adopted program. `process` is None when it ended while nobody watched."""
+    """A started or adopted program. `process` is None when it ended while no guard watched."""
 
     run: RunDir
     number: int
@@ -78,7 +78,7 @@ class GuardedAttempt:
 
     @property
     def pid(self) -> int:
-        """0 for a process nobody saw."""
+        """0 for a process that was never seen."""
         return 0 if self.process is None else self.process.pid
 
     def has_ended(self) -> bool:
@@ -225,7 +225,7 @@ class GuardedAttempt:
         now_s = time.monotonic()
         lived_s, is_trainer = now_s - self.started_s, launch.kind == "train"
         said = said_by(self.run, self.number)
-        # nobody knows when a program without a tracker takes its first step
+        # the first step of a program without a tracker is unknown
         may_be_early = is_trainer or said.is_tracked or lived_s <= launch.options.start_limit_s
         error = evidence.error_line(facts.words, autopsy.python, autopsy.log_tail, status.code)
         return Ended(

@@ -83,7 +83,7 @@ class Guard:
         self._look_at_s = 0.0
 
     def run_until_final(self) -> int:
-        """Guard the run; the exit code. Raises InUseError if somebody else works on it."""
+        """Guard the run; the exit code. Raises InUseError if another process works on it."""
         self._begin()
         try:
             turns = self._turns()
@@ -157,7 +157,7 @@ class Guard:
             reap_orphans(self._spared() | ({status.attempt.pid} if status.attempt else set()))
 
     def _spared(self) -> frozenset[int]:
-        """Children of the guard that are no part of the program."""
+        """Children of the guard that do not belong to the program."""
         return self.index_process.pids if self.index_process is not None else frozenset()
 
     # --- init: what is there already -------------------------------------------------------------
@@ -170,7 +170,7 @@ class Guard:
             self.status.memory = remember(previous["memory"], same_boot=same_boot)
         else:
             saved = newest(self.run.checkpoints)
-            # A resumed run's old checkpoint is no progress of this guard's.
+            # A resumed run's old checkpoint does not count as progress of this guard.
             self.status.memory = GuardMemory(checkpoint=None if saved is None else saved[0])
         found = find_trainer(self.run)  # may refuse: then nothing here has been touched
         last = last_attempt(self.run)
@@ -321,7 +321,8 @@ class Guard:
         self.status.enter(GuardState.HUNG)
 
     def _wait_for_folder(self, attempt: GuardedAttempt, place: str) -> None:
-        """Its news lies where nobody looks: no reason to end a program that may be well."""
+        """While the run directory is moved, do not count silence as a hang: the program may be
+        well."""
         attempt.watch = replace(attempt.watch, news_s=attempt.watch.looked_s)
         if not self.is_moved:
             self.is_moved = True

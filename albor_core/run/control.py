@@ -70,7 +70,7 @@ def person(sender: str) -> str:
 
 def send(run: RunDir, cmd: str, *, sender: str, argument: str = "", by: str = "") -> str:
     """Put a command into the inbox; returns its id. A stop that cannot be written is signalled, and
-    its id is BY_SIGNAL. `by`: who asks where it is no person. Raises UsageError for an unknown
+    its id is BY_SIGNAL. `by`: who asks, if it is not a person. Raises UsageError for an unknown
     word, TryAgainError if nothing helps.
     """
     if cmd not in COMMANDS:

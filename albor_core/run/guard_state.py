@@ -29,7 +29,7 @@ class GuardState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     HUNG = "hung"  # its stacks are asked for, then it is ended
-    STOPPING = "stopping"  # somebody asked for the end, the program was told
+    STOPPING = "stopping"  # the end was requested, the program was told
     COLLECTING = "collecting"  # the program has ended: how, and what now?
     BACKOFF = "backoff"  # waits before the next start
     DONE = "done"

@@ -319,7 +319,7 @@ class Training:
             self._go_back(self.due.trouble)
 
     def _between_steps(self, brick: str) -> AbstractContextManager[object]:
-        """Work that is no part of a step, as a brick of the log interval."""
+        """Time work between steps, as a brick of the log interval."""
         return self.faults.slowed(self.brick_timer.brick, self.step)(brick)
 
     def _fall_back_if_due(self) -> None:

@@ -325,7 +325,7 @@ def _numbers(section: object) -> dict[str, Any]:
 
 
 class StoreBoard:
-    """All alerts, followed: the store is asked only when somebody wrote to it. Belongs to the
+    """All alerts, followed: the store is asked only after a write to it. Belongs to the
     thread that made it.
     """
 

@@ -135,7 +135,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
     def _news(self, follower: RunFollower) -> list[Message]:
         view = follower.poll()
         news: list[Message] = [] if view is None else [RunChanged(view, follower.problem)]
-        if self._tab != "overview":  # nobody looks at its curves and its log
+        if self._tab != "overview":  # its curves and its log are not visible
             self._drawn, self._asked_s = None, -math.inf
             return news
         known = view or self._view

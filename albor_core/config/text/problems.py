@@ -45,8 +45,11 @@ class Places:
         return self.file, 0
 
 
-def problems_of(
-    error: ValidationError, places: Places, above: KeyPath = (), between: Sequence[Problem] = ()
+def field_problems(
+    error: ValidationError,
+    places: Places,
+    above: KeyPath = (),
+    between: Sequence[Problem] = (),
 ) -> list[Problem]:
     """Pydantic's findings in our words and those `between` sections, in the order of the file."""
     found: list[tuple[int, Problem]] = []

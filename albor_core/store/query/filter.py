@@ -8,7 +8,7 @@ Terms are joined by "and". A term is a word or a quoted phrase to look up in nam
 params; `field:value` with `a,b` meaning either; or `name<number` about a metric, a param or a
 number of the run table. `-` or `!` in front of a term means "not". Quotes, double or single, hold
 blanks and commas together. There are no brackets, patterns or regular expressions: every filter
-costs one pass over the runs at most. Names that are no field are metrics (`val/loss`, also
+costs one pass over the runs at most. Names that are not fields are metrics (`val/loss`, also
 `val/loss:min`) or params, in full (`optimizer.lr`) or by their end (`lr`).
 """
 

@@ -106,7 +106,7 @@ class RunList:
         id. `sort` is one of SORT_KEYS, a metric or a param (see filter.py). `statuses` has the
         present word of the runs in `unended`; a filter by status is not answered without.
 
-        Raises UsageError for a sort key that nobody knows, StoreError after two seconds.
+        Raises UsageError for an unknown sort key, StoreError after two seconds.
         """
         terms = (where or Filter()).terms
         for field, value in (("experiment", experiment), ("name", name)):
@@ -147,7 +147,7 @@ class RunList:
         return tuple(self.query(listing.names))
 
     def unended(self) -> tuple[tuple[str, str], ...]:
-        """Id and path of every run whose end nobody recorded: what it does now is asked of locks,
+        """Id and path of every run without a recorded end: what it does now is asked of locks,
         not of a store.
         """
         return tuple(self.query(listing.unended))

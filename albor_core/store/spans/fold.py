@@ -35,7 +35,7 @@ MOST_EVENTS = 128
 """Of an attempt, and of the run: as many as OpenTelemetry's own limit."""
 MOST_METRICS = 64
 """Of a window, besides the headline figures."""
-_WELL = ("done", "stopped", "andon")  # classes of an attempt's end that are no error
+_WELL = ("done", "stopped", "andon")  # classes of an attempt's end that are not errors
 _NAMES = {one.key: one.name for one in HEADLINES if one.stat == "last"}
 _ALERTS = ("andon.alert", "andon.clear")
 _MAX_TEXT = 500
@@ -255,7 +255,7 @@ class SpanFold:
         if window is None:
             return
         begin = window.begin
-        if window.measured_ms is not None:  # a pause before it is no part of it
+        if window.measured_ms is not None:  # a pause before it does not belong to it
             begin = max(begin, window.last - window.measured_ms / 1000)
         self._boundary = window.last
         span_id = self.ids.span("window", window.attempt, window.key)

@@ -31,11 +31,11 @@ RETRY_S = 2.0
 
 
 class PollingScreen(FrameScreen):
-    """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking`
-    in it.
+    """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking` in
+    it.
 
-    Numbers change once per PERIOD_S: more often nobody reads them, and each change is bytes on the
-    link. `period_s` may be raised where nothing moves any more.
+    Numbers change once per PERIOD_S: a person cannot read them more often, and each change is bytes
+    on the link. `period_s` may be raised where nothing moves any more.
     """
 
     PERIOD_S = 0.8
@@ -47,7 +47,7 @@ class PollingScreen(FrameScreen):
         super().__init__()
         self.period_s = self.PERIOD_S
         self._uncovered = threading.Event()
-        self._wanted = threading.Event()  # somebody waits for news
+        self._wanted = threading.Event()  # a caller waits for news
         self._is_left = False
         self._is_dark = False
         self._was_on_top = False

@@ -71,7 +71,7 @@ class RunActionsScreen(RunOriginsScreen):
         return ()
 
     def reveal_acted_on(self) -> Sequence[RunView]:
-        """The same, once somebody has seen which they are."""
+        """The same, after the user has seen which runs they are."""
         return self.acted_on()
 
     def action_stop(self) -> None:
@@ -316,7 +316,7 @@ def excess(view: RunView) -> str:
 
 
 def reason(offered: Offer, view: RunView) -> str:
-    """Why something cannot be done; with the command that works, where somebody may want one."""
+    """Why something cannot be done; with the command that works, if one may be wanted."""
     wants = view.is_active != (offered.action == "retry") and view.status != "completed"
     return f"{offered.why_not} ({offered.instead})" if wants else offered.why_not
 

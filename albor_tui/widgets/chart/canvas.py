@@ -1,7 +1,7 @@
 """A line chart that draws itself: axes, canvas, marks and cursor, and no more often than it must.
 
 The one widget that knows of plotting. `data` goes in, the plotting thread draws, and the cells that
-differ are refreshed. News is drawn at a pace, what somebody asked to see at once. Points that are
+differ are refreshed. News is drawn at a pace, what the user asked for at once. Points that are
 NaN or infinite break their line and leave a mark at the top edge: they are events, not gaps.
 """
 
@@ -129,7 +129,7 @@ class ChartCanvas(CellWidget):
         if replace(old, cursor=None) != replace(new, cursor=None):
             if old.is_log != new.is_log:
                 self._y = None
-            self._drawings = 0  # what somebody asked to see comes at once
+            self._drawings = 0  # what the user asked for comes at once
             self._request()
         else:
             self._show()

@@ -46,10 +46,7 @@ class Places:
 
 
 def problems_of(
-    error: ValidationError,
-    places: Places,
-    above: KeyPath = (),
-    between: Sequence[Problem] = (),
+    error: ValidationError, places: Places, above: KeyPath = (), between: Sequence[Problem] = ()
 ) -> list[Problem]:
     """Pydantic's findings in our words and those `between` sections, in the order of the file."""
     found: list[tuple[int, Problem]] = []

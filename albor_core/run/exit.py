@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 COMPLETED = ("completed", "early_stopped")
 """The reasons of a program that did all it was asked to."""
+STOP_SIGNALS = ("TERM", "INT", "KILL")
+"""What a program without a guard is asked to stop by, each by itself, in this order."""
 STOPPED_BY_ANDON = 4
 """The exit code with which "failed" means stopped: the program is not started again."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import jsonschema
 import pytest
 
-from albor_core.documents.json_schema import names, schema_of, shape_of
+from albor_core.documents.json_schema import names, schema_of, type_schema
 from albor_core.documents.shapes import Closed, Count, NotFinite, Share, StatusName, keywords
 from albor_core.run.status import STATUSES
 
@@ -75,7 +75,7 @@ class TreeDocument(TypedDict):
     ],
 )
 def test_a_type_has_the_schema_of_its_values(kind, shape):
-    assert shape_of(kind) == shape
+    assert type_schema(kind) == shape
     jsonschema.Draft202012Validator.check_schema(shape)
 
 
@@ -87,7 +87,7 @@ def test_a_class_describes_its_fields_and_those_it_extends():
     named = {**point, "properties": {**fields, "name": {"type": "string"}}}
     named["description"] = "A point and what it is called."
     first = {**point, "type": ["object", "null"], "description": "Null of none."}
-    assert shape_of(Curve) == {
+    assert type_schema(Curve) == {
         "type": "object",
         "properties": {
             "from": {"type": "string", "description": "Where it was."},
@@ -99,7 +99,7 @@ def test_a_class_describes_its_fields_and_those_it_extends():
 
 
 def test_a_class_that_holds_itself_is_said_once_by_name():
-    whole = shape_of(TreeDocument)
+    whole = type_schema(TreeDocument)
     assert whole["properties"] == {"root": {"$ref": "#/$defs/branch"}}
     assert whole["$defs"].keys() == {"branch", "leaf"}
     validator = jsonschema.Draft202012Validator(whole)

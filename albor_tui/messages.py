@@ -158,7 +158,7 @@ class PlanMade(Message):
 
 @dataclass
 class RunFound(Message):
-    """A run that somebody asked to open."""
+    """A request to open a run."""
 
     view: RunView
 

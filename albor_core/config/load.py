@@ -22,7 +22,7 @@ from albor_core.config.sections.section import CROSS_CHECK
 from albor_core.config.text.config_file import packaged_config, packaged_configs, read_config_file
 from albor_core.config.text.fields import FieldTree, children
 from albor_core.config.text.overrides import override
-from albor_core.config.text.problems import Places, problems_of
+from albor_core.config.text.problems import Places, field_problems
 from albor_core.config.text.strict_yaml import MAX_BYTES, YamlDocument, read_yaml, refusal
 from albor_core.run.errors import NotFoundError, Problem
 
@@ -95,7 +95,7 @@ def guard_options(options: Sequence[str]) -> dict[str, Any]:
     try:
         section = GuardConfig.model_validate(data.get("guard"))
     except ValidationError as error:
-        found += problems_of(error, places, above=("guard",))
+        found += field_problems(error, places, above=("guard",))
         raise refusal([_as_option(problem) for problem in found]) from error
     if found:
         raise refusal([_as_option(problem) for problem in found])
@@ -156,7 +156,7 @@ def _checked(
         between = [*_about_others([*contradictions, *found_between], lost), *_missing(data, mode)]
         if more is not None and "monitoring" in right:
             between += more(right["monitoring"].model_dump(mode="json"))
-        found = [*problems_of(error, places, between=between), *found]
+        found = [*field_problems(error, places, between=between), *found]
     else:
         if (found or unread) and more is not None:
             found += [

@@ -40,7 +40,7 @@ class ExitPolicy(StrEnum):
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a process ended: `code` is 0..255 with signals as 128+N, None if nobody can say."""
+    """How a process ended: `code` is 0..255 with signals as 128+N, None if unknown."""
 
     code: int | None
     source: str = "waitid"
@@ -170,7 +170,8 @@ def _as_spoken(code: int | None, words: TrainerWords | None) -> ExitClass | None
 
 
 def _as_asked(code: int | None, facts: ExitFacts) -> ExitClass | None:
-    """An ending that somebody asked for: our guard by a signal, others while no guard watched."""
+    """The class of a requested end (by our guard's signal, or while no guard watched), else
+    None."""
     ended_so = facts.killed_by_guard or code in _STOPPING
     if facts.stop_signal is not None and ended_so and not facts.hung:
         return _stopped_by(facts.stop_signal)

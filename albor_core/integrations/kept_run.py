@@ -107,6 +107,6 @@ def parameters(*models: Any) -> dict[str, Any]:
         found = [one for model in models for one in model.parameters()]
         total = sum(one.numel() for one in found)
         trainable = sum(one.numel() for one in found if one.requires_grad)
-    except Exception:  # somebody else's object
+    except Exception:  # a foreign object
         return {}
     return {"parameters": {"total": total, "trainable": trainable}}

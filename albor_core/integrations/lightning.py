@@ -35,7 +35,7 @@ class _PromisedRun:
         return getattr(self._logger._run, name)
 
 
-class AlborLogger(_Logger):  # type: ignore[misc]  # lightning is no dependency of ours
+class AlborLogger(_Logger):  # type: ignore[misc]  # lightning is not a dependency of ours
     """The run begins with the first thing that is logged, and stays open over fit, validate and
     test: `finish()` or the end of the program closes it, an exception in the Trainer at once. The
     arguments are those of `track.start`. A Trainer that is given a checkpoint (`ckpt_path`) goes on

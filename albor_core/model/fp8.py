@@ -49,9 +49,7 @@ class Scales:
         return cls(config.num_hidden_layers * TENSORS, device)
 
     def advance(self) -> None:
-        """What was seen makes the next scales. A tensor that nobody made keeps its own, and so does
-        one that was not finite.
-        """
+        """Update scales from this step's maxima; unused or non-finite tensors keep theirs."""
         now = self.seen.amax(1)
         known = torch.isfinite(now) & (now > 0)
         faded = torch.maximum(now, self.largest * FADING)

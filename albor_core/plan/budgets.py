@@ -18,7 +18,7 @@ _EXACT = ("tokens", "steps")
 
 @dataclass(frozen=True)
 class PlannedBudget:
-    """One limit; `planned` is the use at completion, None where nobody can tell before."""
+    """One limit; `planned` is the use at completion, None if unknown before."""
 
     amount: str
     unit: str

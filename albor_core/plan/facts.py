@@ -155,7 +155,7 @@ class PlanFacts:
     git_commit: str | None = None
     git_dirty: bool | None = None
     git_patched: bool = False
-    """Tracked files have changes that nobody committed."""
+    """Whether tracked files have uncommitted changes."""
     git_untracked: int = 0
     """Files and folders of the repository that git does not track, nor ignore."""
     torch_available: bool = True

@@ -202,7 +202,7 @@ def _memory_problems(
         f"needs about {byte_size(need.total)}, {byte_size(need.missing)} more than "
         f"the {byte_size(need.capacity)} of {where}"
     )
-    if steps.sequences and steps.steps_per_epoch == 0:  # the same steps are no way out
+    if steps.sequences and steps.steps_per_epoch == 0:  # the same steps do not help
         advice = "lower it as the data needs, and plan again"
     else:
         advice = _memory_advice(config, facts, need)

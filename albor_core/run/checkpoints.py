@@ -6,7 +6,7 @@
     bad-step-00001200    damaged and set aside; bad-step-00001200-2 where that name is taken
     best.json            which step has the lowest validation loss
 
-Anything else in the folder is somebody else's.
+Anything else in the folder is foreign.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets
 import signal
 import stat
 import time
@@ -71,13 +70,13 @@ def person(sender: str) -> str:
 
 def send(run: RunDir, cmd: str, *, sender: str, argument: str = "", by: str = "") -> str:
     """Put a command into the inbox; returns its id. A stop that cannot be written is signalled, and
-    its id is BY_SIGNAL. `by`: who asks where it is no person. Raises UsageError for an unknown
+    its id is BY_SIGNAL. `by`: who asks, if it is not a person. Raises UsageError for an unknown
     word, TryAgainError if nothing helps.
     """
     if cmd not in COMMANDS:
         raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))
     refuse_pulled(run, cmd.replace("_", " "), f"albor guard status {run.own_id}")
-    command_id = secrets.token_hex(8)
+    command_id = os.urandom(8).hex()
     body = {
         "schema": "albor.command/1",
         "id": command_id,

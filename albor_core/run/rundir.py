@@ -199,12 +199,12 @@ def folder_of(reference: str) -> Path | None:
     try:
         path = Path(reference).expanduser()
         return path if path.is_dir() else None
-    except (OSError, RuntimeError):  # a name too long for the kernel; ~ of somebody unknown
+    except (OSError, RuntimeError):  # a name too long for the kernel; ~ of an unknown user
         return None
 
 
 def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
-    """A small JSON object that another process may be replacing or that somebody planted; None for
+    """A small JSON object that another process may be replacing or that was planted; None for
     anything else.
 
     Bounded, never follows a link and never blocks on a FIFO.

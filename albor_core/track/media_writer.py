@@ -197,7 +197,7 @@ class MediaWriter:
             return self._written(job)
         except RefusedError as refused:
             self.refuse(job.kind, job.key, refused)
-        except Exception as error:  # a full disk, somebody else's encoder, no memory
+        except Exception as error:  # a full disk, a foreign encoder, no memory
             why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             self.refuse(job.kind, job.key, RefusedError("media_failed", why))
         return None

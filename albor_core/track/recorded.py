@@ -69,7 +69,8 @@ class Recorded:
 
 
 def recorded(run: RunDir) -> Recorded:
-    """Of a run that nobody writes. Raises OSError where its journal cannot be read."""
+    """The counts of a run that no process writes. Raises OSError where its journal cannot be
+    read."""
     with suppress(sqlite3.DatabaseError), _store_of(run) as db:
         if db is not None:
             db.execute("BEGIN")

@@ -76,7 +76,7 @@ def start(
 
     `console=False`, or ALBOR_CONSOLE=0, leaves what the program prints out of its log.
 
-    Raises UsageError for a config of another kind, a home of somebody else, a parent that is no id,
+    Raises UsageError for a config of another kind, another user's home, a parent that is not an id,
     a goal that is none or a run that another command goes on with, InUseError where the run is at
     work or exists and `resume` is "never", NotFoundError where it must exist and does not,
     AlborError where its directory cannot be made or used.
@@ -193,7 +193,7 @@ def _whole_steps(given: object) -> int | None:
         whole = int(given)  # type: ignore[call-overload]
         if not isinstance(given, str | bytes) and whole == given and whole >= 0:
             return int(whole)
-    except Exception:  # somebody else's object
+    except Exception:  # a foreign object
         whole = -1
     raise UsageError(
         f"cannot start: max_steps {given!r} is not a number of steps",
@@ -290,7 +290,11 @@ def _fresh(
     code, script = recorded_code(sys.argv, script_of_process())
     seed = settings.get("seed")
     title = printable(name or experiment)
-    for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
+    for last in (
+        False,
+        False,
+        True,
+    ):  # a random id may be taken: three times in a row is not chance
         try:
             run = create_run(
                 Path(folder).expanduser() if folder is not None else albor_home() / "runs",

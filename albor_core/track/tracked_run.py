@@ -222,7 +222,7 @@ class Run(MediaMethods):
             whole = int(step)
             if whole != step or not 0 <= whole < _MAX_STEP:
                 raise ValueError
-        except Exception:  # somebody else's object
+        except Exception:  # a foreign object
             self.odd.note("bad_step", step)
             return self.step + 1
         if self._kept_to < whole < self.step and self._has_logged and not self._rewinds:

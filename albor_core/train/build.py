@@ -308,8 +308,8 @@ def flat_optimizer(config: Config, trainable: Trainable) -> FlatAdamW:
 
 
 def obstacle_to_fusion(recipe: Recipe, placement: Placement, trainable: Trainable) -> str:
-    """Why the step of written-out kernels is no candidate here, or "". On a GPU it checks each of
-    its kernels against fp64 first: seconds.
+    """Why the step of written-out kernels is not a candidate here, or "". On a GPU it checks each
+    of its kernels against fp64 first: seconds.
     """
     config, is_fp8 = recipe.config, placement.precision == "fp8"
     decoder = recipe.decoder(trainable.model)

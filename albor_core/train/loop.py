@@ -319,17 +319,17 @@ class Training:
             self._go_back(self.due.trouble)
 
     def _between_steps(self, brick: str) -> AbstractContextManager[object]:
-        """Work that is no part of a step, as a brick of the log interval."""
+        """Time work between steps, as a brick of the log interval."""
         return self.faults.slowed(self.brick_timer.brick, self.step)(brick)
 
     def _fall_back_if_due(self) -> None:
         """Leave the kernels between two steps, and compare what trains in their place."""
-        finding, self.due.fallback = self.due.fallback, None
-        if finding is None:
+        found_at, self.due.fallback = self.due.fallback, None
+        if found_at is None:
             return
         self._catch_up()
         steps = self.step - self._began_at
-        because = f"parity failed at step {finding.step}; {counted(steps, 'step')} were by kernels"
+        because = f"parity failed at step {found_at}; {counted(steps, 'step')} were by kernels"
         with self.step_clock.held():
             del self.train_state.stepper  # its graphs and buffers, before the plain one needs room
             self._train_plainly(because)

@@ -24,7 +24,7 @@ def _cell(text: str) -> str:
 
 
 def _odd(value: float | int | None) -> str | None:
-    """The text for a value that is no finite number, None for one that is."""
+    """The text for a value that is not a finite number, None for one that is."""
     return None if quantity.is_finite(value) else _shown(quantity.odd(value))
 
 
@@ -113,7 +113,7 @@ def clock(wall: float | None) -> str:
         return odd
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall))
-    except (OverflowError, ValueError, OSError):  # a number that is no time
+    except (OverflowError, ValueError, OSError):  # a number that is not a time
         return glyphs.current.missing
 
 

@@ -56,7 +56,7 @@ def deliver(view: RunView, cmd: str, argument: str = "") -> Iterator[CommandRepo
     if answer is None:
         yield CommandReport(name, cmd, "no answer", f"the guard said nothing in {ANSWER_S:.0f} s")
         return
-    if answer.status == "accepted":  # and not done in time: nobody waits any longer
+    if answer.status == "accepted":  # and not done in time: no one waits any longer
         yield CommandReport(name, cmd, "no answer", f"still under way after {DONE_S:.0f} s")
         return
     yield CommandReport(name, cmd, answer.status, answer.detail)

@@ -181,7 +181,7 @@ class LinkDriver(TerminalDriver):
         super().process_message(message)
 
     def disable_input(self) -> None:
-        """Nobody reads answers after this."""
+        """Stop reading answers."""
         if self._link is not None:
             self._link.await_answers()
         super().disable_input()

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import click
 
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.run.errors import ConfigError, NotFoundError
 from albor_core.run.home.folders import albor_home
 from albor_core.run.rundir import RunDir
@@ -51,7 +58,7 @@ def notify_test(run: str | None, name: str | None, as_json: bool) -> int:
     outcomes = [_try(sink, found) for sink in chosen]
     if as_json:
         emit({"schema": "albor.alerts.notify-test/1", "run": None if found is None else found.id,
-              "sinks": [fields_of(one) for one in outcomes]})  # fmt: skip
+              "sinks": [field_values(one) for one in outcomes]})  # fmt: skip
     else:
         for one in outcomes:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[one.ok]

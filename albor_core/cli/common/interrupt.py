@@ -2,7 +2,8 @@
 
 Importing this module is what does it, so the entry point imports it before everything that takes
 time; `loaded` hands Ctrl-C back to Python. Nothing is under way yet that could be left half done,
-and a KeyboardInterrupt in the middle of somebody's import would be printed as a failure of theirs.
+and a KeyboardInterrupt in the middle of a library's import would be printed as a failure of that
+library.
 """
 
 # ruff: noqa: E402  what is imported late is what takes time

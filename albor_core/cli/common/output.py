@@ -136,7 +136,7 @@ def emit(document: Printed) -> None:
     write_stdout(_strict(document) + "\n")
 
 
-def fields_of(one: Any) -> Any:
+def field_values(one: Any) -> Any:
     """The fields of a dataclass, as the part of a document that has the same."""
     return asdict(one)
 
@@ -443,7 +443,7 @@ def open_streams() -> None:
 
 
 def close_stdout() -> int:
-    """Flush; a reader that went away is no failure of ours, a full disk is. Gives the exit code."""
+    """Flush stdout and return the exit code: a closed pipe is not an error, a full disk is."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -31,7 +31,7 @@ def ended_at(run: RunDir) -> str:
 
 
 def is_complete(run: RunDir) -> bool:
-    """Whether its newest attempt did all that its config asks for, and nobody works on it."""
+    """True when the newest attempt finished and no process holds the run."""
     words = read_exit(run) or {}
     return words.get("reason") in COMPLETED and not run.liveness().is_alive
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line
+from albor_core.cli.common.output import clean, emit, field_values, json_option, print_line
 from albor_core.run.errors import ConfigError, UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.home.folders import absent_home, albor_home, own_home
@@ -58,7 +58,7 @@ def doctor(disk: bool, as_json: bool) -> int:
         return _disk(as_json)
     found = list(checks())
     if as_json:
-        emit({"schema": "albor.doctor/1", "checks": [fields_of(check) for check in found]})
+        emit({"schema": "albor.doctor/1", "checks": [field_values(check) for check in found]})
     else:
         for check in found:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[check.ok]

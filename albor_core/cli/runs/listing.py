@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _NEGATED = re.compile(r"""-(?=[^-\s:<>=!"',]+[:<>=!]|["'])""")
 _MOST = (1 << 63) - 1  # what SQLite takes
-_CATCH_UP_S = 5.0  # for what ended runs wrote last and nobody indexed
+_CATCH_UP_S = 5.0  # for the last lines of ended runs that are not indexed
 _SPECS = {"tokens": ",.0f", "loss": ".4f", "ratio": ",.2f", "rate": ",.0f", "share": ".1%"}
 
 

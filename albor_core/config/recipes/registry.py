@@ -19,7 +19,7 @@ from albor_core.run.values.flatten import bare
 if TYPE_CHECKING:
     from albor_core.config.sections.section import Section
 
-_OTHERS = ("__init__", "entry", "own", "registry")  # files that are no recipes
+_OTHERS = ("__init__", "entry", "own", "registry")  # files that are not recipes
 DEFAULT = "causal_lm"
 OWN = "package.module:Class"
 NAMES = tuple(

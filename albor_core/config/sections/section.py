@@ -25,10 +25,7 @@ class Section(BaseModel):
     """Frozen; unknown keys refused; `problems` says what does not fit together."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        protected_namespaces=(),
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
     )
 
     @classmethod

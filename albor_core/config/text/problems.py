@@ -45,7 +45,7 @@ class Places:
         return self.file, 0
 
 
-def problems_of(
+def field_problems(
     error: ValidationError,
     places: Places,
     above: KeyPath = (),

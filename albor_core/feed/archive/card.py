@@ -135,7 +135,7 @@ class CardShelf:
 
     `own` asks the store that knows most about the run, `everybody` the one that knows its
     relatives. Files of the run are looked at unless `is_copy`: what a store calls the run's folder
-    may then be somebody else's.
+    may then be another user's.
     """
 
     def __init__(self, run: RunDir, *, own: Ask, everybody: Ask, is_copy: bool = False) -> None:

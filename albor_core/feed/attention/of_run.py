@@ -219,7 +219,7 @@ def _non_finite(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
 
 
 def _ended_non_finite(view: RunView) -> Iterator[AttentionItem]:
-    """Of a run that ended: which of its metrics were no numbers, and from where on."""
+    """The metrics of an ended run that were not numbers, each with its first such step."""
     told_of = tuple(alert for alert in view.diagnostics.alerts if only_tells_of_nan(alert))
     if not told_of:
         return

@@ -1,4 +1,4 @@
-"""What the lines of a run say of trouble, followed as they come: values that are no numbers, alerts
+"""Follows the lines of a run for signs of trouble: values that are not numbers, alerts
 that fired and cleared.
 
 Most lines say nothing of the kind, so their bytes are searched and only lines that match are

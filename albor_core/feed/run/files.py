@@ -134,7 +134,7 @@ class RunFiles:
         )
 
     def view(self, ended: str | None = None, has_steps: bool = False) -> RunView | None:
-        """The run as its files tell it; None if this is no run directory (any more).
+        """The run as its files tell it; None if this is not (or no longer) a run directory.
 
         `ended` and `has_steps` are what a store knows of it: its end, and whether it had steps.
         """
@@ -373,7 +373,8 @@ def _last_wall(evidence: Evidence, now: NewestFigures, alive: bool) -> float | N
 
 
 def _is_fresh(age: float | None, state: Document) -> bool:
-    """Slow steps (or a phase that names its patience) are no silence, but never past NO_NEWS_S."""
+    """The time after which a run counts as silent: longer for slow steps, or for a phase that sets
+    its own, but never past NO_NEWS_S."""
     slow = (number(state, "step_ms") or 0.0) / 1000 * 3
     return age is not None and age <= min(NO_NEWS_S, max(LIVE_S, slow))
 

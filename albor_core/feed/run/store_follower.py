@@ -266,8 +266,8 @@ def row_in(store: Path, run_id: str) -> RunView | None:
 def view_of_row(row: RunRow, severity: str = CALM) -> RunView:
     """A run as a store remembers it: nothing of it is live.
 
-    One that has no recorded end is "loading" until somebody looked at its locks. What
-    is no number where a number belongs (SQLite stores anything anywhere) is unknown.
+    One that has no recorded end is "loading" until its locks were examined. A value that should be
+    a number and is not (SQLite stores anything anywhere) is unknown.
     """
     row = _sound(row)
     figures: dict[str, Any] = whole_tokens({one.name: getattr(row, one.name) for one in STORED})
@@ -341,8 +341,9 @@ def _sound(row: RunRow) -> RunRow:
 
 
 def _print_of(row: RunRow) -> int:
-    """Equal for equal rows, NaN being equal to NaN: a run that ended in it is no news at every
-    query. Rows themselves, ten thousand of them, would take a megabyte each thousand.
+    """Equal for equal rows, NaN being equal to NaN: a run that ended in it does not count as
+    changed at every query. Rows themselves, ten thousand of them, would take a megabyte each
+    thousand.
     """
     return hash(tuple("nan" if v != v else v for v in vars(row).values()))
 

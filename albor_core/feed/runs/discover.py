@@ -17,7 +17,7 @@ from albor_core.run.home.runs import run_at
 from albor_core.run.rundir import RunDir, is_run_id, read_json
 
 _GRAIN_S = 0.1
-_SEARCH_S = 10.0  # between two looks into folders that are no runs
+_SEARCH_S = 10.0  # between two searches of folders that are not runs
 _RECORDS = ("run.json", "training_state.json", "journal.jsonl")  # a run being made has none yet
 _READ_S = 0.2  # per call: a home of many runs without a store is shown bit by bit
 

@@ -1,7 +1,7 @@
 """What listed runs do now, in one word each, for the cost of a look at their locks.
 
 A store knows how runs ended. Whether one works is asked of the kernel, so a run with a recorded end
-is looked at again only if somebody holds its locks: then it lives once more, and has not ended.
+is examined again only if a process holds its locks: then it is active again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a store alone knows of the runs on the screen: which metrics stand for them, and a trend.
 
-Asked for rows that somebody sees, a few of them per poll, and again when there is news of them.
+Read for visible rows, a few of them per poll, and again when they change.
 """
 
 from __future__ import annotations

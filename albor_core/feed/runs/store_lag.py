@@ -150,7 +150,7 @@ def _is_young(run: RunDir, within_s: float = _SETTLED_S) -> bool:
 
 
 def _has_unread_lines(run: RunDir, offset: int) -> bool:
-    """Whether nobody works on it, and more than a torn line follows."""
+    """Whether no process works on it, and more than a torn line follows."""
     from albor_core.store.index.sources import (  # noqa: PLC0415  as above
         Position,
         parse_plain,

@@ -45,7 +45,7 @@ class BrickView:
     measured_ms: float | None = None
     budget_ms: float | None = None
     learned_ms: float | None = None
-    """What it may take by what it took at first, where nobody set a budget."""
+    """The learned budget, if no budget is set."""
 
     @property
     def is_over(self) -> bool:
@@ -157,7 +157,7 @@ class RunView:
     elapsed_s: float | None = None
     loss_history: tuple[float, ...] = ()
     metrics: tuple[MainMetric, ...] = ()  # that stand for it, the first one first
-    trend: tuple[float, ...] = ()  # the curve of the one that lists name, where that is no loss
+    trend: tuple[float, ...] = ()  # the curve of the one that lists name, where that is not a loss
     lr_history: tuple[float, ...] = ()
     grad_norm_history: tuple[float, ...] = ()
     alerts_open: int = 0
@@ -274,7 +274,7 @@ class RunsView:
 
     @property
     def active(self) -> tuple[RunView, ...]:
-        """The runs somebody works on."""
+        """The runs that a process works on."""
         return tuple(row for row in self.rows if row.is_active)
 
 

@@ -30,7 +30,7 @@ class LastAttempt:
     attempt: int
     nonce: str
     is_open: bool
-    """Started, and nobody wrote how it ended."""
+    """Whether it was started and has no recorded end."""
 
 
 def last_words(run: RunDir, nonce: str) -> TrainerWords | None:

@@ -104,7 +104,7 @@ class LineAppender:
             self._offer()
         while self.pending and self._thread is not None and time.monotonic() < deadline:
             if self.error is not None:
-                return  # refused: waiting is no help
+                return  # refused: waiting does not help
             time.sleep(0.005)
 
     def wait(self, timeout_s: float = LAST_WAIT_S) -> bool:
@@ -163,7 +163,7 @@ class LineAppender:
         self._torn = False
 
     def _cut(self) -> None:
-        # whoever appends holds a lock, so nobody else does. Where to cut is read from the file: an
+        # whoever appends holds a lock. The place of the cut is read from the file: an
         # interrupt right after a write would have left `offset` one whole line behind
         self.offset = _cut_torn_tail(self.fd)
         self._torn = False

@@ -24,7 +24,7 @@ from albor_core.run.values.metrics import printable
 
 MEDIA = "media"
 KINDS = ("image", "histogram", "table", "audio", "text", "figure", "artifact")
-INLINE_BYTES = 2048  # of JSON: what is no larger stands in the journal itself
+INLINE_BYTES = 2048  # of JSON: smaller media are in the journal itself
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FORMAT = re.compile(r"[a-z0-9]{1,8}")
 _PIECE = 1 << 20

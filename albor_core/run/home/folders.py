@@ -52,7 +52,7 @@ def absent_home() -> str:
 
 def own_home() -> Path:
     """`check_home()`, for whoever writes there. Raises UsageError, also where its folders are
-    somebody else's, who could put other runs in the place of ours.
+    another user's, who could put other runs in the place of ours.
     """
     home = check_home()
     for folder in (home, home / "runs"):

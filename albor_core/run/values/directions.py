@@ -53,7 +53,7 @@ _WHOLE_LOSS = word_set("""
 _VALIDATION = word_set("""
     val valid validation validate eval evaluation evaluate dev test testing heldout holdout
 """)
-# what goes on with every step whatever is trained, or is set by somebody
+# what grows with every step whatever is trained, or is set by a user
 _COUNTERS = word_set("""
     step steps epoch epochs iter iters iteration iterations timestep timesteps batch batches update
     updates episodes rollouts samples tokens examples time wall timestamp datetime id seed rank

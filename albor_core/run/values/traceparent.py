@@ -1,4 +1,4 @@
-"""The span of somebody else's trace that a run is a part of: TRACEPARENT, as W3C has it.
+"""The span of a foreign trace that a run belongs to: TRACEPARENT, as W3C has it.
 
 00-TRACE_ID-SPAN_ID-FLAGS    32, 16 and 2 hexadecimal digits; the lowest bit: it is recorded
 """

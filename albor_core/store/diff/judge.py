@@ -124,7 +124,7 @@ def _without_seed(argv: Iterable[str]) -> list[str]:
 
 
 def _by_training_loss(a: ComparedRun, b: ComparedRun, goals: Goals, found: Verdict) -> Verdict:
-    """val/loss cannot be judged: what train/loss says, which is no verdict on what was asked."""
+    """val/loss cannot be judged: what train/loss says, which is not a verdict on val/loss."""
     instead = _on(INSTEAD, a, b, goals)
     if instead.outcome is None:
         return found

@@ -1,4 +1,4 @@
-"""Which of two curves ended better, or that nobody can tell. Pure, deterministic, no numpy.
+"""Decides which of two curves ended better, or that this is unknown. Pure, deterministic, no numpy.
 
 Method  Both curves are cut to the x range they share; the last quarter of it is compared, as the
         differences of points at the same x, which cancels what both runs saw alike (the same
@@ -35,7 +35,7 @@ Where there is no such interval:
     fewer than MIN_POINTS finite differences, or no x in common    no verdict, and a reason; a
                                                                    difference of 0 where none is
     more than half of one run's window is NaN or Inf               that run is worse, no interval
-    more than half of both windows is                              no verdict
+    more than half of both windows is NaN or Inf                   no verdict
     some points are                                                left out, and counted in detail
 """
 
@@ -84,7 +84,7 @@ _STUDENT = (
     *((15.0, 2.316), (25.0, 2.228), (50.0, 2.166), (100.0, 2.137), (1e4, 2.109)),
 )
 _SINGLE = 2.0**-23  # half a unit in the last place of single precision, twice
-_LARGEST = 1e150  # the squares of larger numbers are no floats: as good as Inf
+_LARGEST = 1e150  # the squares of larger numbers are not floats: as good as Inf
 _Point = tuple[float, float]
 
 

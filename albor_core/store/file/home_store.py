@@ -24,7 +24,7 @@ class MissingStoreError(StoreError):
 def present_store() -> Path | None:
     """The store of this home; None where it has none since it has no runs either.
 
-    Raises MissingStoreError where runs are registered, UsageError where ALBOR_HOME is no folder.
+    Raises MissingStoreError where runs are registered, UsageError where ALBOR_HOME is not a folder.
     """
     home, path = check_home(), global_store()
     if path.is_file():

@@ -57,7 +57,7 @@ def upgrade(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _create(db: sqlite3.Connection) -> None:
-    if user_version(db):  # somebody else made it while we waited for the lock
+    if user_version(db):  # another process made it while we waited for the lock
         return
     for statement in _statements(SCHEMA_SQL):
         db.execute(statement)

@@ -1,7 +1,7 @@
 """What a run came from: another run, whose checkpoint its weights were, and its data.
 
 A run says so itself (`parent` in run.json), or its config does: `model.path` inside the checkpoints
-of a run directory. A resumed run is no child, it is one more attempt of the same run.
+of a run directory. A resumed run is not a child, it is one more attempt of the same run.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class RunList:
         id. `sort` is one of SORT_KEYS, a metric or a param (see filter.py). `statuses` has the
         present word of the runs in `unended`; a filter by status is not answered without.
 
-        Raises UsageError for a sort key that nobody knows, StoreError after two seconds.
+        Raises UsageError for an unknown sort key, StoreError after two seconds.
         """
         terms = (where or Filter()).terms
         for field, value in (("experiment", experiment), ("name", name)):
@@ -116,13 +116,7 @@ class RunList:
         return tuple(self.query(lambda db: listing.rows_of(db, asked)))
 
     def ids(
-        self,
-        *,
-        where: Filter,
-        statuses: Mapping[str, str],
-        sort: str,
-        descending: bool,
-        limit: int,
+        self, *, where: Filter, statuses: Mapping[str, str], sort: str, descending: bool, limit: int
     ) -> tuple[str, ...]:
         """Ids of what `runs` would give: of a hundred thousand runs in a tenth of its time."""
         asked = listing.ListQuery(where, statuses, sort, descending, False, limit)
@@ -153,7 +147,7 @@ class RunList:
         return tuple(self.query(listing.names))
 
     def unended(self) -> tuple[tuple[str, str], ...]:
-        """Id and path of every run whose end nobody recorded: what it does now is asked of locks,
+        """Id and path of every run without a recorded end: what it does now is asked of locks,
         not of a store.
         """
         return tuple(self.query(listing.unended))

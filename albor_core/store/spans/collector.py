@@ -45,9 +45,8 @@ class Collector:
 
 
 def collector_of(run: RunDir, environment: Mapping[str, str]) -> tuple[Collector | None, str]:
-    """Where the spans of a run go, and why nowhere although somebody asked for it; (None, "") where
-    nobody did. A variable is more than the config, one of traces more than the general one.
-    """
+    """The collector of a run's spans, and the reason if a configured one cannot be used; (None, "")
+    if none is configured. Variables override the config, those of traces the general ones."""
     if any(environment.get(name, "").strip().lower() == word for name, word in _OFF):
         return None, ""
     url, headers, said_by = _place(run, environment)

@@ -24,24 +24,10 @@ from typing import Any
 
 from albor_core.andon.bricks.names import brick_name, in_order, is_of_step
 from albor_core.run.headlines import HEADLINES
-from albor_core.run.values.lenient import (
-    finite_of,
-    is_number,
-    mapping_of,
-    real,
-    text_of,
-    whole_of,
-)
+from albor_core.run.values.lenient import finite_of, is_number, mapping_of, real, text_of, whole_of
 from albor_core.store.spans.ids import SpanIds
 from albor_core.store.spans.profile import BrickTime, ProfiledSteps
-from albor_core.store.spans.span import (
-    Scalar,
-    Span,
-    SpanEvent,
-    known,
-    laid_out,
-    nanoseconds,
-)
+from albor_core.store.spans.span import Scalar, Span, SpanEvent, known, laid_out, nanoseconds
 
 WINDOW_S = 1.0
 """Log intervals that are shorter are joined up to this, so that no loop makes a flood of spans."""
@@ -49,7 +35,7 @@ MOST_EVENTS = 128
 """Of an attempt, and of the run: as many as OpenTelemetry's own limit."""
 MOST_METRICS = 64
 """Of a window, besides the headline figures."""
-_WELL = ("done", "stopped", "andon")  # classes of an attempt's end that are no error
+_WELL = ("done", "stopped", "andon")  # classes of an attempt's end that are not errors
 _NAMES = {one.key: one.name for one in HEADLINES if one.stat == "last"}
 _ALERTS = ("andon.alert", "andon.clear")
 _MAX_TEXT = 500
@@ -269,7 +255,7 @@ class SpanFold:
         if window is None:
             return
         begin = window.begin
-        if window.measured_ms is not None:  # a pause before it is no part of it
+        if window.measured_ms is not None:  # a pause before it does not belong to it
             begin = max(begin, window.last - window.measured_ms / 1000)
         self._boundary = window.last
         span_id = self.ids.span("window", window.attempt, window.key)

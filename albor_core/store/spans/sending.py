@@ -67,7 +67,7 @@ class SpanSender:
             self._thread.start()
 
     def close(self, *, is_over: bool, timeout_s: float = CLOSE_S) -> None:
-        """Have what is left sent, for at most so long. `is_over`: nobody works on the run any more,
+        """Have what is left sent, for at most so long. `is_over`: no process works on the run,
         so that it and its last attempt have ended.
         """
         with self._wake:
@@ -217,7 +217,7 @@ class SpanSender:
 
 
 def sender_of(run: RunDir) -> SpanSender | None:
-    """What sends the spans of a run, begun; None where nobody asked for it."""
+    """The started sender of a run's spans; None if none is configured."""
     collector, why = collector_of(run, os.environ)
     if why:
         _log_line(f"no spans are sent: {why}")

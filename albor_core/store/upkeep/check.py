@@ -28,7 +28,7 @@ _YOUNG_S = 10.0  # from the start of a run to its own store, on a busy machine
 @dataclass
 class CheckReport:
     """What was looked at. `problems` has a sentence for each thing that a rebuild would mend, or
-    that somebody should know of.
+    that a user should know of.
     """
 
     target: Path

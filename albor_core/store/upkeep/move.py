@@ -56,7 +56,7 @@ class MoveResult:
 def move_run(run: RunDir, folder: Path) -> MoveResult:
     """Let the run lie in `folder`, which is made if need be; the run's own folder keeps its name.
 
-    Raises InUseError where somebody works on the run, UsageError where it cannot lie there,
+    Raises InUseError where a process works on the run, UsageError where it cannot lie there,
     AlborError where the system refuses: then it is where it was.
     """
     must_be_ours(run)
@@ -192,7 +192,7 @@ def _copy(source: Path, target: Path, size: int) -> None:
 
 def _copy_folder(source: Path, target: Path) -> None:
     """Files with their modes and times, links as links. Locks are left out: to close one is to drop
-    it, and nobody needs an old one.
+    it, and an old one is not needed.
     """
     target.mkdir(mode=0o700)
     for entry in _entries(source):

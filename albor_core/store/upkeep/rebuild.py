@@ -231,7 +231,7 @@ def put_in_place(fresh: Path, path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a store that nobody uses, with all its files."""
+    """Remove an unused store, with all its files."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
@@ -262,7 +262,7 @@ def _carry_over(
         (report.notes if run in done else report.problems).append(f"{run}: {why}")
     if not report.notes and not unread:
         return
-    for known in registered_runs():  # by the rows of a whole store nobody would miss them
+    for known in registered_runs():  # the rows of a complete store would hide that they are missing
         if known.id not in done | damaged | unread.keys():
             is_there = known.run_json.is_file()
             why = "not rebuilt, and no" if is_there else "neither its folder nor an"

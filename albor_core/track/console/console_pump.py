@@ -3,7 +3,7 @@
     python -I -S -c "... import console_pump; console_pump.main()" SPEC
 
 SPEC is JSON (see `main`). Standard library only, and no module of ours: it starts beside a program
-that has just begun to work. It ends by itself when nobody holds the writing ends any more.
+that has just begun to work. It ends by itself when no process holds the writing ends.
 
 It may be killed at any instant, and another one goes on where it stopped, with nothing lost, out
 of order or there twice. For that the bytes never are in its memory alone. They are moved by the
@@ -311,7 +311,7 @@ class PumpedStream:
             self._marks.set_logged(self.number, False)
 
     def run(self) -> None:
-        """Until nobody can write any more. A fault ends the process: there will be another."""
+        """Run until no process can write any more. A fault ends the process: another is started."""
         try:
             self._run()
         except BaseException:
@@ -414,7 +414,7 @@ class PumpedStream:
         self._marks.set_no_shown(self.number)
 
     def _give_up(self) -> None:
-        """Nobody reads, or the terminal is gone: the program is to hear of it as ever."""
+        """Without a reader or a terminal, let the program get the error as usual."""
         self._tell(self.number)
         self._shown = _NONE
 

@@ -77,8 +77,9 @@ class Optimizer:
         groups: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        """`own_lr`: as `OptimizerConfig.own_lr`; `without`: parameters that somebody else updates;
-        `groups`: of each trained parameter, if not `group_of`; `settings`: as `make` takes them.
+        """`own_lr`: as `OptimizerConfig.own_lr`; `without`: parameters that another optimizer
+        updates; `groups`: of each trained parameter, if not `group_of`; `settings`: as `make` takes
+        them.
         """
         mine = trained(model)
         self._groups = groups or {name: group_of(name, p) for name, p in mine.items()}

@@ -1,7 +1,7 @@
 """Back to a checkpoint: when an attempt begins, and when a run has left its path.
 
 Either way the journal says so, on the disk, before the next step: what was said about later steps
-is no part of this history. After a rollback the run trains on other data than the first time
+does not belong to this history. After a rollback the run trains on other data than the first time
 (Chowdhery et al. 2022, arXiv:2204.02311, section 5.1: the same batches give the same spike), so the
 batches in between are left behind for good.
 """

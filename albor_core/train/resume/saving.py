@@ -46,7 +46,7 @@ class CheckpointSaving:
             self._show(source.step, str(source.path), float(source.manifest["created"]))
 
     def ask(self, command_id: str) -> None:
-        """Somebody wants a checkpoint of now or later, and an answer when it is on the disk."""
+        """Request a checkpoint of now or later, and an answer when it is on the disk."""
         self._asked.append(command_id)
 
     def save(self, take: Callable[[], Snapshot], step: int, evaluated_step: int | None) -> None:

@@ -151,7 +151,8 @@ class HostCopies:
 
 
 def refuse_unequal_ranks(state: TrainState) -> None:
-    """Copies of one model that are no copies any more must not become a checkpoint. AlborError."""
+    """Check that all copies of the model are equal: diverged copies must not become a checkpoint.
+    Raises AlborError if they differ."""
     parts, ranks = state.parts, state.parts.ranks
     if ranks.is_alone or ranks.is_sharded:
         return

@@ -12,6 +12,7 @@ from textual import on, work
 from textual.content import Content
 from textual.events import ScreenResume
 from textual.widget import Widget
+from textual.widgets import Static
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.attention.item import AttentionList
@@ -30,11 +31,11 @@ RETRY_S = 2.0
 
 
 class PollingScreen(FrameScreen):
-    """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking`
-    in it.
+    """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking` in
+    it.
 
-    Numbers change once per PERIOD_S: more often nobody reads them, and each change is bytes on the
-    link. `period_s` may be raised where nothing moves any more.
+    Numbers change once per PERIOD_S: a person cannot read them more often, and each change is bytes
+    on the link. `period_s` may be raised where nothing moves any more.
     """
 
     PERIOD_S = 0.8
@@ -46,7 +47,7 @@ class PollingScreen(FrameScreen):
         super().__init__()
         self.period_s = self.PERIOD_S
         self._uncovered = threading.Event()
-        self._wanted = threading.Event()  # somebody waits for news
+        self._wanted = threading.Event()  # a caller waits for news
         self._is_left = False
         self._is_dark = False
         self._was_on_top = False
@@ -212,6 +213,19 @@ class PollingScreen(FrameScreen):
             self.minimize()
         elif self.focused is not None:
             self.maximize(self.focused)
+
+    def show_empty(self, words: Content | None, *instead_of: Widget) -> None:
+        """Say in a list's place why it has nothing; None: it has something."""
+        is_empty = words is not None
+        if is_empty != self.has_class("-empty"):
+            self.set_class(is_empty, "-empty")
+            self.refresh_bindings()
+        for widget in instead_of:
+            widget.display = not is_empty
+        empty = self.query_one("#empty", Static)
+        empty.display = is_empty
+        if words is not None:
+            empty.update(words)
 
     @property
     def is_free_to_tell(self) -> bool:

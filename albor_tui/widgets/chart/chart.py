@@ -59,7 +59,7 @@ class Chart(ChartCanvas, can_focus=True):
 
     @dataclass
     class Looked(Message):
-        """Somebody changed how this chart is looked at."""
+        """The user changed the view of this chart."""
 
         chart: Chart
         look: Look

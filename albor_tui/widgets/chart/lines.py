@@ -159,7 +159,7 @@ def _placed(trace: Trace, look: Look, x: Range) -> PlotLine:
 
 
 def _widest(steps: Sequence[float]) -> float:
-    """The longest distance of neighbours that is no gap."""
+    """The longest distance of neighbours that is not a gap."""
     if len(steps) < 8:
         return math.inf
     distances = sorted(b - a for a, b in itertools.pairwise(steps))

@@ -18,7 +18,7 @@ Piece = tuple[str, str]  # words, tone
 MOST_EXTREMES = 20
 _NEAR = 50  # of so many parts of a line one holds one extreme at the most
 _AROUND = 12  # points on either side that say what is usual at a place
-_NOISE = 3.0  # of what a value usually lies from the one before it: nearer is no extreme
+_NOISE = 3.0  # of what a value usually lies from the one before it: nearer is not an extreme
 _LEAST = 4  # points beside an end that say what is usual there
 
 

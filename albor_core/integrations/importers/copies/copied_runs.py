@@ -135,7 +135,8 @@ class CopyReport:
 
 @contextmanager
 def one_copy_at_a_time() -> Iterator[None]:
-    """Held while runs are copied into this home. Raises InUseError while somebody else does it."""
+    """Held while runs are copied into this home. Raises InUseError while another process does
+    it."""
     folder = own_home() / "hosts"
     private_folder(folder.parent)
     private_folder(folder)

@@ -124,7 +124,7 @@ class Columns:
         return used | set(_times_beside(row))
 
     def unread(self, row: Row, place: RowPlace) -> list[str]:
-        """Columns of numbers that are no metric beside those that a row is read by."""
+        """Columns of numbers that are not metrics, besides those that identify a row."""
         if (one := _only_value(row)) is None:
             calls = row.get("_step") if step_column(row) != "_step" else None
             return ["_step"] if is_number(calls) and calls != place.step else []

@@ -27,7 +27,7 @@ class RowPlace:
     is_moved: bool = False
     """It is not where its own column says."""
     is_closing: bool = False
-    """It tells of the whole run, and is no point of its curves."""
+    """Whether the value describes the whole run, and is not a point of its curves."""
 
 
 @dataclass

@@ -246,7 +246,7 @@ def _trace(
 
 
 def _attempts(reader: Reader, row: RunRow, *, is_lost: bool) -> Iterator[AttemptRow]:
-    """Those of a run; of one that is lost the newest one has ended as well."""
+    """Attempts of a run. If the run is lost, the newest counts as ended."""
     from albor_core.store.query.attempts import with_unseen_end
 
     *earlier, newest = reader.attempts(row.id) or (None,)

@@ -29,7 +29,7 @@ class TextStream:
         """Whether a stop text has come: nothing behind it is text."""
 
     def push(self, token: int) -> str:
-        """What one more token adds that is certain."""
+        """Add a token and return the text that it completes."""
         self._ids.append(token)
         text = self._text_of(len(self._ids))
         if not text:  # nor does what decodes to nothing tell where in a text it stands

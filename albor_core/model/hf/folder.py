@@ -67,7 +67,7 @@ def read_about(path: Path) -> dict[str, Any]:
 def read_generation(path: Path) -> dict[str, Any]:
     """generation_config.json; {} where there is none. Raises DataError."""
     file = path / GENERATION
-    return _document(file, "or take it away") if file.exists() else {}
+    return _document(file, "or delete it") if file.exists() else {}
 
 
 def _document(file: Path, why: str) -> dict[str, Any]:

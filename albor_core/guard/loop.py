@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from albor_core.guard import preflight
-from albor_core.guard.attempt import GuardedAttempt, new_attempt
+from albor_core.guard.attempt import GuardedAttempt
 from albor_core.guard.commands import GuardCommands
 from albor_core.guard.deaths import evidence, hang
 from albor_core.guard.deaths.past_attempts import (
@@ -184,19 +184,17 @@ class Guard:
             self._resume_backoff(previous, goes_on and same_boot)
 
     def _look_after(
-        self, number: int, nonce: str, process: Process | None, *, started_s: float
+        self, number: int, nonce: str, process: Process | None, started_s: float
     ) -> GuardedAttempt:
         """Begin to look after an attempt."""
-        attempt = new_attempt(
-            self.run, number, nonce, process, started_s=started_s, spared=self._spared
-        )
+        attempt = GuardedAttempt(self.run, number, nonce, process, started_s, self._spared)
         self.status.attempt = attempt
         return attempt
 
     def _adopt(self, found: LivingTrainer) -> None:
         record = start_record(self.run, found.attempt)
         started_s = time.monotonic() if record is None else int(record["mono_ns"]) / 1e9
-        attempt = self._look_after(found.attempt, found.nonce, found.process, started_s=started_s)
+        attempt = self._look_after(found.attempt, found.nonce, found.process, started_s)
         self.status.number = found.attempt
         attempt.is_adopted = attempt.is_confirmed = True
         attempt.job = job_in(record)
@@ -212,7 +210,7 @@ class Guard:
         """An attempt that ended while no guard watched: judge it by what it left."""
         if not lost.is_open:
             return False
-        attempt = self._look_after(lost.attempt, lost.nonce, None, started_s=time.monotonic())
+        attempt = self._look_after(lost.attempt, lost.nonce, None, time.monotonic())
         record = start_record(self.run, lost.attempt)
         attempt.is_confirmed, attempt.job = record is not None, job_in(record)
         attempt.look(self.options)
@@ -266,7 +264,7 @@ class Guard:
         except OSError as error:
             self._finish_as(Finish("failed", 1, f"cannot start a process: {error}"))
             return
-        attempt = self._look_after(number, nonce, process, started_s=time.monotonic())
+        attempt = self._look_after(number, nonce, process, time.monotonic())
         attempt.is_diagnostic, attempt.job = is_diagnostic, self.job
         self.status.reason = ""
         self.status.enter(GuardState.STARTING)

@@ -32,9 +32,7 @@ class Ledger:
         self._seq = 0
         self._is_complaining = False
         self._fd = os.open(
-            run.attempts,
-            os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o600,
+            run.attempts, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets
 import signal
 import stat
 import time
@@ -77,7 +76,7 @@ def send(run: RunDir, cmd: str, *, sender: str, argument: str = "", by: str = ""
     if cmd not in COMMANDS:
         raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))
     refuse_pulled(run, cmd.replace("_", " "), f"albor guard status {run.own_id}")
-    command_id = secrets.token_hex(8)
+    command_id = os.urandom(8).hex()
     body = {
         "schema": "albor.command/1",
         "id": command_id,

@@ -17,6 +17,8 @@ from albor_core.run.rundir import RunDir, read_json
 
 COMPLETED = ("completed", "early_stopped")
 """The reasons of a program that did all it was asked to."""
+STOP_SIGNALS = ("TERM", "INT", "KILL")
+"""What a program without a guard is asked to stop by, each by itself, in this order."""
 STOPPED_BY_ANDON = 4
 """The exit code with which "failed" means stopped: the program is not started again."""
 

@@ -38,11 +38,7 @@ class GuardState(StrEnum):
 
 
 _S = GuardState
-GUARD_ENDS: Mapping[str, str] = {
-    _S.DONE: "completed",
-    _S.FAILED: "failed",
-    _S.STOPPED: "stopped",
-}
+GUARD_ENDS: Mapping[str, str] = {_S.DONE: "completed", _S.FAILED: "failed", _S.STOPPED: "stopped"}
 """The last states of a guard -> how its run ended."""
 _LOOKED_AFTER = frozenset({_S.HUNG, _S.STOPPING, _S.COLLECTING})
 MOVES: Mapping[GuardState, frozenset[GuardState]] = {

@@ -15,7 +15,6 @@ from albor_core.andon.bricks.names import brick_name
 from albor_core.run.exit import STOPPED_BY_ANDON
 from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.resume.train_state import TrainState
-from albor_core.train.step.model_parity import ParityFinding
 from albor_core.train.step.stability import Trouble
 
 
@@ -31,8 +30,8 @@ class Due:
     """Go back to the last good checkpoint."""
     save: bool = False
     """Write a checkpoint, as soon as none is being written."""
-    fallback: ParityFinding | None = None
-    """Leave the kernels for the plain model, since they were found to be that far off."""
+    fallback: int | None = None
+    """Leave the kernels for the plain model: after this step they were found to be too far off."""
 
 
 def go_on(due: Due, alert: Alert, step: int) -> None:

@@ -324,12 +324,12 @@ class Training:
 
     def _fall_back_if_due(self) -> None:
         """Leave the kernels between two steps, and compare what trains in their place."""
-        finding, self.due.fallback = self.due.fallback, None
-        if finding is None:
+        found_at, self.due.fallback = self.due.fallback, None
+        if found_at is None:
             return
         self._catch_up()
         steps = self.step - self._began_at
-        because = f"parity failed at step {finding.step}; {counted(steps, 'step')} were by kernels"
+        because = f"parity failed at step {found_at}; {counted(steps, 'step')} were by kernels"
         with self.step_clock.held():
             del self.train_state.stepper  # its graphs and buffers, before the plain one needs room
             self._train_plainly(because)

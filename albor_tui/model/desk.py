@@ -120,7 +120,8 @@ class LiveDesk:
     def stop(self, run: str, number: str) -> str:
         """Send a signal (of STOP_SIGNALS) to the program of a run without a guard. Raises
         AlborError where that is not provably the run's."""
-        from albor_core.run.program.stop_unguarded import STOP_SIGNALS, signal_program
+        from albor_core.run.exit import STOP_SIGNALS
+        from albor_core.run.program.stop_unguarded import signal_program
 
         if signal_program(find_run(run), number, wait_s=_STOP_S, sender="albor-tui"):
             return f"by SIG{number}"

@@ -3,7 +3,9 @@ compared. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from albor_core.run.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

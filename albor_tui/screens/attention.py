@@ -175,15 +175,9 @@ class AttentionScreen(RunActionsScreen):
     def _arrange(self) -> None:
         table = self.query_one(AttentionTable)
         shown = self._found.open if self._open_only else self._found.items
-        is_empty = not shown
-        if is_empty != self.has_class("-empty"):
-            self.set_class(is_empty, "-empty")
-        table.display = not is_empty
-        empty = self.query_one("#empty", Static)
-        empty.display = is_empty
-        if is_empty:
-            names = {view.id: self.name_of(view) for view in self._views.values()}
-            empty.update(nothing(self._found, names, len(self._found.items)))
+        names = {view.id: self.name_of(view) for view in self._views.values()}
+        why = None if shown else nothing(self._found, names, len(self._found.items))
+        self.show_empty(why, table)
         table.items = shown
         self._title(len(shown))
         self._share_room()

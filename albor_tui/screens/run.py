@@ -29,7 +29,6 @@ from albor_tui.model.source import RunFollower
 from albor_tui.screens.base.run_actions import RunActionsScreen
 from albor_tui.screens.charts.curves import MAX_POINTS
 from albor_tui.screens.charts.overview_choice import keys_of
-from albor_tui.screens.dialogs.alert_choice import AlertChoice
 from albor_tui.screens.tabs.page import Page, PageRequest
 from albor_tui.terminal.stylesheet import KeptStylesheet
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
@@ -313,6 +312,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         elif len(opened) == 1:
             self._acknowledge(opened)
         else:
+            from albor_tui.screens.dialogs.alert_choice import AlertChoice
+
             self.app.push_screen(AlertChoice(tuple(opened)), self._chosen)
 
     def _chosen(self, alerts: tuple[AlertRow, ...] | None) -> None:

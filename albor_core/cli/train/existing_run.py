@@ -16,7 +16,8 @@ from albor_core.feed.run.status import run_status
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.values.redact import MARK, redact
+from albor_core.run.values.clean import MARK
+from albor_core.run.values.redact import redact
 
 
 class ExistingState(Enum):

@@ -26,12 +26,7 @@ from albor_core.cli.common.output import (
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.plans.file_plan import plan_option
 from albor_core.cli.train.detach import detach_option
-from albor_core.cli.train.given_config import (
-    command_again,
-    load,
-    load_for_plan,
-    with_packed_text,
-)
+from albor_core.cli.train.given_config import command_again, load, load_for_plan, with_packed_text
 from albor_core.cli.train.resumed_run import (
     adopt_foreign_run,
     is_told_complete,
@@ -290,11 +285,7 @@ def _prepare(
 
 
 def _sound(
-    loaded: LoadedConfig,
-    plan_again: str,
-    *,
-    going_on: RunDir | None,
-    launched: LaunchedRank | None,
+    loaded: LoadedConfig, plan_again: str, *, going_on: RunDir | None, launched: LaunchedRank | None
 ) -> Plan:
     """The plan of a new run or of one that is `going_on`, its warnings told. Raises ConfigError
     with the problems that it has.

@@ -201,8 +201,7 @@ def _nothing_here(folder: Path) -> DataError | NotFoundError:
         base = _json(folder / ADAPTER, 1 << 20).get("base_model_name_or_path")
         of = f", {base}" if isinstance(base, str) and base else ""
         return DataError(
-            f"{folder} is an adapter, not a model",
-            hint=f"name the model that it was made for{of}",
+            f"{folder} is an adapter, not a model", hint=f"name the model that it was made for{of}"
         )
     names = sorted(path.name for path in folder.iterdir())
     if pickled := [name for name in names if name.endswith(_PICKLES)]:

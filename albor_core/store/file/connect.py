@@ -28,11 +28,7 @@ from albor_core.store.file.paths import file_system, is_remote, rebuild_hint
 from albor_core.store.file.schema import missing, strangers
 
 CHECKPOINT_BYTES = 4 << 20
-_NO_SHM = (
-    sqlite3.SQLITE_IOERR_SHMOPEN,
-    sqlite3.SQLITE_IOERR_SHMSIZE,
-    sqlite3.SQLITE_IOERR_SHMMAP,
-)
+_NO_SHM = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
 MAKING_S = 2.0  # how long a reader waits for the tables of a store that was just made
 
 

@@ -364,14 +364,11 @@ class Indexer:
         return is_short and self._is_of_others()
 
     def _forget(
-        self,
-        db: sqlite3.Connection,
-        writer: RunWriter,
-        why: str = "its files were replaced or cut",
+        self, db: sqlite3.Connection, writer: RunWriter, why: str = "its files were replaced or cut"
     ) -> None:
         log_line(f"{self._run.path}: {why}; indexing from the start")
         with transaction(db):
-            writer.forget()
+            writer.clear()
         self._positions = load_positions(db, writer.run_id)
         self._seen, self._first_share = None, True
 

@@ -140,16 +140,11 @@ class RunWriter:
         data = data if isinstance(data, dict) else {}
         attempt = whole_number(record.get("attempt"))
         wall = finite_of(record.get("wall"))
-        self.event(
-            source,
-            at,
-            wall=wall,
-            attempt=attempt,
-            step=whole_number(record.get("step")),
-            name=name,
-            severity=severity_of(record.get("severity")),
-            data=data,
-        )
+        step, severity = whole_number(record.get("step")), severity_of(record.get("severity"))
+        subject = optional_text(data.get("id")) if name in _WITH_SUBJECT else None
+        words = text(name), text(severity), subject, dump(alert_data(name, data))
+        self.touched.add("events")
+        self.db.execute(_EVENT, (self.run_id, source, at, wall, attempt, step, *words))
         self.is_described |= name in ("run.described", defined_metrics.EVENT)
         if name == "run.goals":
             self.goals(data)
@@ -252,24 +247,6 @@ class RunWriter:
             return False
         return self.series.add_figures(second, values)
 
-    def event(
-        self,
-        source: str,
-        at: int,
-        *,
-        wall: float | None,
-        attempt: int | None,
-        step: int | None,
-        name: str,
-        severity: str,
-        data: Mapping[str, Any],
-    ) -> None:
-        subject = optional_text(data.get("id")) if name in _WITH_SUBJECT else None
-        body = dump(alert_data(name, data))
-        self.touched.add("events")
-        words = text(name), text(severity), subject, body
-        self.db.execute(_EVENT, (self.run_id, source, at, wall, attempt, step, *words))
-
     def attempt(self, attempt: int, given: Mapping[str, Any], *, keep: bool = False) -> None:
         """Set columns of an attempt; with `keep` only those that are not set."""
         self.touched.add("attempts")
@@ -310,12 +287,9 @@ class RunWriter:
         """
         self.series.flush()
         self.update(self.series.headlines())
-        self.db.execute(
-            _BRING_UP,
-            (self._first_wall, self._last_wall, self.run_id),
-        )
+        self.db.execute(_BRING_UP, (self._first_wall, self._last_wall, self.run_id))
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Remove all but the run's own row: the files are read again from the start."""
         for table in _TABLES:
             self.db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))

@@ -71,12 +71,7 @@ _TEXTS = {
     "group": "lower(json_extract(r.facts, '$.group'))",
     "job_type": "lower(json_extract(r.facts, '$.job_type'))",
 }
-_STATS = {
-    "last": _LAST,
-    "min": "k.minimum",
-    "max": "k.maximum",
-    "count": "k.count",
-}
+_STATS = {"last": _LAST, "min": "k.minimum", "max": "k.maximum", "count": "k.count"}
 _FINITE = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 _BEST = {  # as goals.best_of
     "min": f"CASE WHEN k.minimum {_FINITE} THEN k.minimum {{0}} END",

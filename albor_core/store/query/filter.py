@@ -22,14 +22,7 @@ from datetime import UTC, datetime
 from albor_core.run.errors import UsageError
 from albor_core.run.status import GROUPS, SILENT, STATUSES
 from albor_core.run.values.lenient import parsed
-from albor_core.store.query.terms import (
-    FIELDS,
-    HAS,
-    MAX_CHARS,
-    STATS,
-    Filter,
-    Term,
-)
+from albor_core.store.query.terms import FIELDS, HAS, MAX_CHARS, STATS, Filter, Term
 
 __all__ = ["Filter", "FilterError", "Term", "parse_filter"]
 

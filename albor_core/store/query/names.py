@@ -45,10 +45,7 @@ class Unknown:
             if term.stat:
                 what = f"a metric of any run, and only metrics have :{term.stat}"
             close = nearest(term.field, {*FIELDS, *self._names})
-            raise FilterError(
-                term.at,
-                f"{term.field!r} is not {what}{close}",
-            )
+            raise FilterError(term.at, f"{term.field!r} is not {what}{close}")
 
 
 def meant_metric(said: str, keys: Collection[str]) -> str:

@@ -24,24 +24,10 @@ from typing import Any
 
 from albor_core.andon.bricks.names import brick_name, in_order, is_of_step
 from albor_core.run.headlines import HEADLINES
-from albor_core.run.values.lenient import (
-    finite_of,
-    is_number,
-    mapping_of,
-    real,
-    text_of,
-    whole_of,
-)
+from albor_core.run.values.lenient import finite_of, is_number, mapping_of, real, text_of, whole_of
 from albor_core.store.spans.ids import SpanIds
 from albor_core.store.spans.profile import BrickTime, ProfiledSteps
-from albor_core.store.spans.span import (
-    Scalar,
-    Span,
-    SpanEvent,
-    known,
-    laid_out,
-    nanoseconds,
-)
+from albor_core.store.spans.span import Scalar, Span, SpanEvent, known, laid_out, nanoseconds
 
 WINDOW_S = 1.0
 """Log intervals that are shorter are joined up to this, so that no loop makes a flood of spans."""

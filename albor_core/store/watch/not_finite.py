@@ -41,12 +41,7 @@ from dataclasses import astuple, dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from albor_core.run.values.directions import (
-    direction,
-    is_background,
-    is_validation,
-    is_whole_loss,
-)
+from albor_core.run.values.directions import direction, is_background, is_validation, is_whole_loss
 from albor_core.run.values.main_metrics import Logged, main_metrics
 
 RULE = "not-finite-"

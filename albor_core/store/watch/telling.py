@@ -153,13 +153,7 @@ class Telling:
         self, rule: str, action: str, step: int, alert_id: str, *, done: bool, detail: str
     ) -> None:
         self._acted.add(alert_id)
-        fields = {
-            "id": alert_id,
-            "rule": rule,
-            "action": action,
-            "done": done,
-            "detail": detail,
-        }
+        fields = {"id": alert_id, "rule": rule, "action": action, "done": done, "detail": detail}
         self._file.event("andon.act", fields, wall=time.time(), step=step)
 
     def note_commands(self) -> None:

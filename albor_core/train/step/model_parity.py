@@ -9,8 +9,7 @@ in another process, while training goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import psutil
 import torch
@@ -23,37 +22,16 @@ from albor_core.train.step.cpu_reference import (
     REFUSALS,
     ModelParity,
     ParityCase,
-    answer,
     not_compared,
 )
 from albor_core.train.step.fused import GraphedStep
 from albor_core.train.step.optimizer_step import Stepper
-from albor_core.train.step.reference_process import ReferenceProcess
 
-PARITY_AFTER = 10  # steps of an attempt, behind which it is compared again
 HOST_SHARE = 0.5  # of the free host memory that weights in fp32 may take
 ROWS, LENGTH = 2, 64
-UNFINISHED = "the run ended before it was done"
 
 Look = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Logits (B, T, V) and loss () of ids (B, T)."""
-
-
-class Pending(Protocol):
-    """A comparison under way; see `ReferenceProcess`."""
-
-    def poll(self, patience_s: float = 0.0) -> ModelParity | None: ...
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class ParityFinding:
-    """What was found of the model as it was after `step`."""
-
-    step: int
-    at: str
-    """When that was, for people: "load", "10 steps"."""
-    found: ModelParity
 
 
 class ParityAnswer(NamedTuple):
@@ -82,91 +60,6 @@ def answer_to(found: ModelParity, asked: str, *, is_over: bool, has_kernels: boo
         return ParityAnswer(False, True, "the run goes on by the plain model on the same device")
     words = "next: albor gpu: the plain model is as far off on this device"
     return ParityAnswer(False, False, words)
-
-
-class ParityChecks:
-    """The comparisons of an attempt, one at a time: when it begins, and PARITY_AFTER steps later,
-    or as soon after them as the first is done. Belongs to the loop's thread, which asks for each
-    and collects what is found.
-    """
-
-    def __init__(self, *, waits: bool) -> None:
-        """`waits`: for each verdict at once, as on a CPU, which would compute it with what it
-        trains with.
-        """
-        self._waits = waits
-        self._findings: list[ParityFinding] = []
-        self._pending: tuple[int, str, Pending] | None = None
-        self._compares = True
-        self._began_at = 0
-        self._again_at: int | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        return self._pending is not None
-
-    def is_due(self, step: int) -> bool:
-        """Whether to compare again behind `step`."""
-        return not self.is_busy and self._again_at is not None and step >= self._again_at
-
-    def begin(self, case: ParityCase | ModelParity, step: int, at: str = "load") -> None:
-        """An attempt, or another way to compute, is about to take its first step behind `step`."""
-        self.close()
-        self._began_at, self._again_at = step, step + PARITY_AFTER
-        self._ask(case, step, at)
-
-    def again(self, case: ParityCase | ModelParity, step: int) -> None:
-        self._again_at = None
-        self._ask(case, step, f"{step - self._began_at} steps")
-
-    def go_back(self, step: int) -> None:
-        """Training goes on from `step`, and what later ones would have shown is of no run."""
-        if self._pending is not None and self._pending[0] > step:
-            self.close()
-        self._began_at = step
-        self._again_at = step + PARITY_AFTER if self._compares else None
-
-    def collect(self, patience_s: float = 0.0) -> list[ParityFinding]:
-        """What has become known since the last call; waits for it `patience_s` at most."""
-        if self._pending is not None:
-            step, at, pending = self._pending
-            if (found := pending.poll(patience_s)) is not None:
-                self._pending = None
-                self._add(step, at, found)
-        findings, self._findings = self._findings, []
-        return findings
-
-    def abandon(self) -> list[ParityFinding]:
-        """End what is under way, and say that it was not finished."""
-        if self._pending is not None:
-            step, at, _ = self._pending
-            self.close()
-            self._add(step, at, ModelParity(skipped=UNFINISHED))
-        return self.collect()
-
-    def close(self) -> None:
-        """End what is under way."""
-        if self._pending is not None:
-            self._pending[2].close()
-            self._pending = None
-
-    def _ask(self, case: ParityCase | ModelParity, step: int, at: str) -> None:
-        assert self._pending is None, "one at a time"
-        if isinstance(case, ModelParity):
-            self._add(step, at, case)
-            return
-        try:
-            if self._waits:
-                self._add(step, at, answer(case))
-            else:
-                self._pending = step, at, ReferenceProcess(case)
-        except REFUSALS as error:
-            self._add(step, at, not_compared(error))
-
-    def _add(self, step: int, at: str, found: ModelParity) -> None:
-        self._findings.append(ParityFinding(step, at, found))
-        if found.skipped is not None:  # so would be the next
-            self._compares, self._again_at = False, None
 
 
 def pose(parts: Parts, step: Stepper, look: Look | None = None) -> ParityCase | ModelParity:

@@ -12,6 +12,7 @@ from textual import on, work
 from textual.content import Content
 from textual.events import ScreenResume
 from textual.widget import Widget
+from textual.widgets import Static
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.attention.item import AttentionList
@@ -212,6 +213,19 @@ class PollingScreen(FrameScreen):
             self.minimize()
         elif self.focused is not None:
             self.maximize(self.focused)
+
+    def show_empty(self, words: Content | None, *instead_of: Widget) -> None:
+        """Say in a list's place why it has nothing; None: it has something."""
+        is_empty = words is not None
+        if is_empty != self.has_class("-empty"):
+            self.set_class(is_empty, "-empty")
+            self.refresh_bindings()
+        for widget in instead_of:
+            widget.display = not is_empty
+        empty = self.query_one("#empty", Static)
+        empty.display = is_empty
+        if words is not None:
+            empty.update(words)
 
     @property
     def is_free_to_tell(self) -> bool:

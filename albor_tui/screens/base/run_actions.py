@@ -14,15 +14,14 @@ from albor_core.andon.bricks.names import brick_name
 from albor_core.feed.run.offers import Offer, Subject, offer, subject_of_view
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
+from albor_core.run.exit import STOP_SIGNALS
 from albor_core.run.light_dataclass import dataclass
-from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.values.clean import clean
 from albor_tui.look import quantity
 from albor_tui.look.naming import name_of
 from albor_tui.messages import CommandReport
 from albor_tui.model.desk import LiveDesk, reference
 from albor_tui.screens.base.run_origins import RunOriginsScreen
-from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.terminal.textual_private import bindings_of
 from albor_tui.widgets.base import styled
 
@@ -63,6 +62,8 @@ class RunActionsScreen(RunOriginsScreen):
 
         question = Content.styled(f"Acknowledge {quantity.counted(count, noun)}?", "bold $ink")
         means = f"They stay in the history of {whose}. This cannot be taken back."
+        from albor_tui.screens.dialogs.confirm import ConfirmScreen
+
         self.app.push_screen(ConfirmScreen(question, means, decline="no"), decide)
 
     def acted_on(self) -> Sequence[RunView]:
@@ -234,6 +235,8 @@ class RunActionsScreen(RunOriginsScreen):
             kept = _listed([f"{self.name_of(v)} ({offers[v.id].why_not})" for v in spared])
             words += f"\nLeft alone: {kept}."
         asked = question(action, ready, self.name_of)
+        from albor_tui.screens.dialogs.confirm import ConfirmScreen
+
         self.app.push_screen(ConfirmScreen(asked, words, decline=decline), decide)
 
     def _refuse(self, action: str, spared: Sequence[RunView], offers: Mapping[str, Offer]) -> None:
@@ -270,6 +273,8 @@ class RunActionsScreen(RunOriginsScreen):
                 self.order(views, "resume", argument=",".join(f"{b}={said}" for b in over if said))
 
         asked = question("resume", [view], self.name_of)
+        from albor_tui.screens.dialogs.confirm import ChoiceScreen
+
         self.app.push_screen(ChoiceScreen(asked, excess(view), OVERRULES), decide)
 
     def _retry(self, views: Sequence[RunView]) -> None:

@@ -188,7 +188,9 @@ class RunsScreen(AnnotationsScreen):
         table.show(rows, groups, self._tails)
         self._look_at_metrics()
         self._title(len(rows))
-        self._show_emptiness(not rows)
+        known, words = self._listing.view.is_complete, self._listing.words
+        why = None if rows else _nothing(known, words, self._problem)
+        self.show_empty(why, table, self.query_one(Preview))
         self._share_room()
         self.refresh_key_bar()
         if is_asked:
@@ -252,18 +254,6 @@ class RunsScreen(AnnotationsScreen):
         listing = self.query_one("#list")
         listing.border_title = Content.assemble(("runs ", "bold $ink"), (titles[0], "$ink-muted"))
         listing.border_subtitle = titles[1]
-
-    def _show_emptiness(self, is_empty: bool) -> None:
-        if is_empty != self.has_class("-empty"):
-            self.set_class(is_empty, "-empty")
-            self.refresh_bindings()
-        empty = self.query_one("#empty", Static)
-        empty.display = is_empty
-        self.query_one(RunTable).display = not is_empty
-        self.query_one("#preview").display = not is_empty
-        if is_empty:
-            listing = self._listing
-            empty.update(_nothing(listing.view.is_complete, listing.words, self._problem))
 
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:

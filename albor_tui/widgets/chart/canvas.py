@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from textual import log, on
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.timer import Timer
@@ -65,6 +66,7 @@ class ChartCanvas(CellWidget):
         self._job: PlotJob | None = None
         self._painted: PlotJob | None = None
         self._drawing: Future[Canvas] | None = None
+        self._drawn_for: tuple[Size, ChartData, Look] | None = None
         self.frame: ChartFrame | None = None
         self._canvas: Canvas = ()
         self._broken: tuple[float, ...] = ()
@@ -134,7 +136,8 @@ class ChartCanvas(CellWidget):
 
     def on_resize(self) -> None:
         self._drawings = 0
-        self._request()
+        if self._drawn_for != (self.content_size, self.data, self.look):  # else shown again
+            self._request()
 
     def _request(self) -> None:
         try:
@@ -144,6 +147,7 @@ class ChartCanvas(CellWidget):
             self._forget(f"cannot draw: {type(error).__name__}: {error}")
 
     def _ask_for_canvas(self) -> None:
+        self._drawn_for = self.content_size, self.data, self.look
         width, height = self.content_size
         if width < 12 or height < 3 or not self.data.has_points:
             self._forget("" if self.data.has_points else self.data.empty)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
@@ -114,3 +116,14 @@ def test_every_document_has_a_title_a_description_and_its_name(name):
     assert whole["description"].endswith(".")
     is_row = name.startswith("albor.runs.export.")
     assert is_row or whole["properties"]["schema"] == {"const": f"{name}/1"}
+
+
+def test_only_albor_schema_loads_the_types(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path))
+    code = (
+        "import sys\nfrom albor_core.cli.main import cli\n"
+        "cli.main(['runs', 'ls', '--json'], standalone_mode=False)\n"
+        "sys.exit('albor_core.documents' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -15,11 +15,12 @@ from albor_core.kernels import dispatch
 from albor_core.run.errors import ConfigError
 from albor_core.train import loop, parity_watch
 from albor_core.train.board import Board
+from albor_core.train.parity_watch import UNFINISHED
 from albor_core.train.resume.digest import digest
 from albor_core.train.step import model_parity, reference_process
 from albor_core.train.step.cpu_reference import MIN_COSINE, ModelParity, answer, compare
 from albor_core.train.step.fused import GraphedStep
-from albor_core.train.step.model_parity import UNFINISHED, pose
+from albor_core.train.step.model_parity import pose
 from albor_core.train.step.reference_process import ReferenceProcess
 
 
@@ -66,7 +67,7 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(loop.Training, "reads_late", True)
     monkeypatch.setattr(parity_watch, "pose", injected(lambda logits: logits))
-    monkeypatch.setattr(model_parity, "ReferenceProcess", Asked)
+    monkeypatch.setattr(parity_watch, "ReferenceProcess", Asked)
     return made
 
 
@@ -311,7 +312,7 @@ def test_going_back_leaves_the_verdict_of_what_is_undone_and_compares_again(
             asked[2].found = ModelParity("plain", cosine=1.0)
 
     after_step(monkeypatch, act)
-    monkeypatch.setattr(model_parity, "PARITY_AFTER", 21)  # just before it goes back to 20
+    monkeypatch.setattr(parity_watch, "PARITY_AFTER", 21)  # just before it goes back to 20
     train_here(run, faults="loss:x10@22-26")
     (back,) = events(run, "training.rollback")
     assert back["step"] == 20
@@ -365,7 +366,7 @@ def test_a_process_that_is_killed_costs_its_verdict_alone(tmp_path, monkeypatch)
 
     monkeypatch.setattr(loop.Training, "reads_late", True)
     monkeypatch.setattr(parity_watch, "pose", injected(lambda logits: logits))
-    monkeypatch.setattr(model_parity, "ReferenceProcess", Killed)
+    monkeypatch.setattr(parity_watch, "ReferenceProcess", Killed)
     run = make_run(tmp_path)
     assert train_here(run, stop_after=3).reason == "stopped"
     (found,) = events(run, "kernels.parity")

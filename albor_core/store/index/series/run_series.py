@@ -164,7 +164,7 @@ class RunSeries:
         return "nan" if math.isnan(series.last) else series.last
 
     def clear(self) -> None:
-        """Forget all, once their rows are gone."""
+        """Begin anew, once their rows are gone."""
         self._series, self._pending, self._figures = {}, {}, {}
         self._rooms.begin()
 

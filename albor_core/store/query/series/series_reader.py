@@ -271,10 +271,7 @@ class SeriesReader(RunList):
 
 
 def key_stat(
-    name: str,
-    columns: Sequence[Any],
-    ways: Goals,
-    step_of: Callable[[float | None], int | None],
+    name: str, columns: Sequence[Any], ways: Goals, step_of: Callable[[float | None], int | None]
 ) -> KeyStat:
     """A series in numbers, of STAT_COLUMNS and its axis. `step_of` finds the step of a best value
     that is another than the one that was kept.

@@ -10,9 +10,9 @@ import torch
 from tiny_run import history, make_run, train_here
 
 from albor_core.train import interval_log, loop
+from albor_core.train.parity_watch import ParityWatch
 from albor_core.train.step import brick_timer, optimizer_step, pending_figures
 from albor_core.train.step.brick_timer import StepClock
-from albor_core.train.step.model_parity import ParityChecks
 
 STEP_S, PAUSE_S = 0.5, 20.0
 
@@ -96,8 +96,8 @@ def held_up(monkeypatch, device, owner, name, *, when=lambda *_: True):
 def pauses(monkeypatch, device, what):
     """`what` takes the host PAUSE_S; "none": nothing does."""
     if what == "parity":
-        monkeypatch.setattr(ParityChecks, "is_due", lambda checks, step: step in (7, 11))
-        monkeypatch.setattr(ParityChecks, "again", lambda *_: device.hold_up(PAUSE_S))
+        monkeypatch.setattr(ParityWatch, "is_due", lambda checks, step: step in (7, 11))
+        monkeypatch.setattr(ParityWatch, "_compare", lambda *_: device.hold_up(PAUSE_S))
     elif what != "none":
         owner, name = (loop.gc, "collect") if what == "gc" else (loop, what)
         held_up(monkeypatch, device, owner, name)
@@ -178,8 +178,8 @@ def test_a_gpu_that_is_steps_behind_its_host_has_true_rates_round_a_pause(tmp_pa
         return take_step(*args, **options)
 
     monkeypatch.setattr(loop, "take_step", launched)
-    monkeypatch.setattr(ParityChecks, "is_due", lambda checks, step: step in (8, 14))
-    monkeypatch.setattr(ParityChecks, "again", lambda *_: time.sleep(2.0))
+    monkeypatch.setattr(ParityWatch, "is_due", lambda checks, step: step in (8, 14))
+    monkeypatch.setattr(ParityWatch, "_compare", lambda *_: time.sleep(2.0))
     run = make_run(
         tmp_path,
         training__device="cuda",

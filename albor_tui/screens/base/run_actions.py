@@ -290,7 +290,7 @@ class RunActionsScreen(RunOriginsScreen):
 OVERRULES = (
     ("y", "as it is", "continue as before; the same excess pauses the run again"),
     ("l", "learn", "learn: what it takes now is its budget from now on"),
-    ("m", "mute", "mute: this brick never pauses the run again"),
+    ("m", "mute", "mute: this part of the step never pauses the run again"),
 )
 
 

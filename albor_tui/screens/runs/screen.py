@@ -70,7 +70,7 @@ class RunsScreen(AnnotationsScreen):
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
-        Binding("A", "andon", "Andon", tooltip="Alerts of all runs, and the rules behind them"),
+        Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
         Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
         Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host"),
         Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),

@@ -69,7 +69,7 @@ class BricksPage(PacedPage):
             "enter",
             "unfold",
             "Kernels",
-            tooltip="Kernels of the brick, by the newest trace; enter again goes back",
+            tooltip="Kernels of this part of a step, by the newest trace; enter again goes back",
         ),
         Binding(
             "o",

@@ -115,7 +115,7 @@ class Clock:
         return epoch * (self.num_sequences // self.batch) + within // self.batch + 1
 
     def advance(self, place: Place) -> None:
-        """One more step."""
+        """Advance the place by one step."""
         batch = self.batch_at(place.sequences)
         place.cursor = self.start(place.cursor, batch) + batch
         place.before, place.sequences = place.sequences, place.sequences + batch

@@ -181,7 +181,7 @@ def _as_asked(code: int | None, facts: ExitFacts) -> ExitClass | None:
 
 
 def _failed(code: int | None, facts: ExitFacts) -> ExitClass:
-    """By evidence that outweighs the code, then by the code."""
+    """The class of a failure: by evidence that outweighs the code, else by the code."""
     if FATAL_XIDS.intersection(facts.xids):
         return ExitClass("gpu_lost", ExitPolicy.FATAL)
     if facts.hung:

@@ -78,7 +78,7 @@ def lines_lost(journal: Journal, live: LiveState, run_id: str) -> int:
 
 
 def say_unlogged(run_id: str, lost: int, why: str) -> None:
-    """That the log of a run lacks some of what it printed."""
+    """Report that the log of a run lacks some of its output."""
     if lost:
         tell(f"{counted(lost, 'byte')} that run {run_id} printed are in no log: {why}")
 

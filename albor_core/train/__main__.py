@@ -183,7 +183,7 @@ def _give_up(attempt: Attempt, lost: Outcome) -> None:
 
 
 def _follow(run: RunDir) -> int:
-    """One attempt of a rank above 0."""
+    """Run one attempt of a rank above 0; return its exit code."""
     join_crew()
     attempt = Attempt(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
     dump_stacks_to(run.logs / f"a{attempt.number:04d}.rank{my_rank()}.stacks")

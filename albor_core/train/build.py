@@ -340,7 +340,7 @@ def _odd_groups(trainable: Trainable) -> str:
 
 
 def _mask_obstacle(config: Config, placement: Placement) -> str:
-    """Of attention that does not see all before it."""
+    """The obstacle of attention that does not see all earlier tokens."""
     window = config.model.architecture.shape().window(config.data.seq_len)
     if not config.data.document_mask and window is None:
         return ""
@@ -411,7 +411,7 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> Trainable:
 
 
 def try_objective(parts: Parts) -> None:
-    """That of a class of the user's own. Raises ConfigError."""
+    """Try the objective of a user's class on a batch. Raises ConfigError."""
     if own_class(parts.config.training.mode) is None:
         return
     batch = parts.host_batch(parts.source, parts.rows(0, 0, parts.ranks.rank))

@@ -135,7 +135,7 @@ def _is_of_training(path: Path) -> bool:
 
 
 def _near(path: Path) -> Path:
-    """As it is typed from here."""
+    """A path relative to the working directory, if it is below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

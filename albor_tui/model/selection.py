@@ -57,9 +57,9 @@ class RunSelection:
         return min(at, max(0, len(listed) - 1))
 
     def toggled(self) -> RunSelection:
-        """With the run under the cursor marked, or its mark taken away."""
+        """The selection with the run under the cursor marked, or unmarked."""
         return replace(self, marked=self.marked ^ {self.cursor})
 
     def turned(self) -> RunSelection:
-        """With the cursor on the next run, round the end."""
+        """The selection with the cursor on the next run, wrapping at the end."""
         return replace(self, cursor=[*self.from_cursor, self.cursor][1])

@@ -153,7 +153,7 @@ class DiffScreen(PollingScreen):
         chart.border_title = Content.assemble(title, "" if rows.display else named[0])
 
     def _curves(self) -> dict[str, Any]:
-        """By metric, what there is to overlay."""
+        """The curves to overlay, by metric."""
         curves: dict[str, Any] = (self._document or {}).get("curves") or {}
         return {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
 

@@ -44,7 +44,7 @@ def loading() -> None:
 
 
 def loaded() -> None:
-    """From here on Ctrl-C is a KeyboardInterrupt again."""
+    """Let Ctrl-C raise KeyboardInterrupt again from now on."""
     if signal.getsignal(signal.SIGINT) is _leave:
         _set(signal.default_int_handler)
 

@@ -324,7 +324,7 @@ def fold(text: str, width: int | None) -> list[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """As many characters as `width` cells hold, and at least one."""
+    """As many characters as fit into `width` cells, and at least one."""
     taken = 0
     for at, character in enumerate(text):
         taken += cell_width(character)

@@ -143,7 +143,7 @@ def _check_meaning(asked: list[str], has_shapes: bool) -> None:
 
 
 def _check_room(products: list[Gemm], device: torch.device, size: int, *, is_of_step: bool) -> None:
-    """Raises AlborError before an operating system would rather end the process."""
+    """Raise AlborError before an operating system would rather end the process."""
     import psutil
     import torch
 

@@ -124,7 +124,7 @@ class _Decided:
         self._parity: list[dict[str, Any]] = []
 
     def take(self, kind: str, told: dict[str, Any]) -> None:
-        """One event, in the order of the journal."""
+        """Add an event, in the order of the journal."""
         if told["attempt"] != self._attempt:
             self._attempt = told["attempt"]  # which chooses its whole step anew
             self._rejected = [one for one in self._rejected if one["op"] != _STEP]

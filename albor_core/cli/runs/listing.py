@@ -314,7 +314,7 @@ def _extra(wanted: Sequence[str]) -> list[ListColumn]:
 
 
 def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
-    """Raises UsageError where a column names what no run of a store with runs has."""
+    """Raise UsageError if a column names what no run of a store with runs has."""
     from albor_core.store.query.listing import TEXT_COLUMNS
 
     asked = (one for one in columns if one.stat or one.name not in TEXT_COLUMNS)

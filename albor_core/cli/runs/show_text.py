@@ -345,7 +345,7 @@ def _media(card: RunCard, limit: int | None) -> Iterator[str]:
 
 
 def steps_between(first: int | None, last: int | None) -> str:
-    """Of a key that may have one step, many or none."""
+    """The steps of a key that may have one step, many or none."""
     if first is None or last is None or first == last:
         return "-" if last is None else f"{last:,}"
     return f"{first:,}-{last:,}"

@@ -31,7 +31,7 @@ PATTERN = f"^(?:{'|'.join(NAMES)}|{own.CLASS})$"
 
 @cache
 def entry_of(mode: str) -> RecipeEntry | None:
-    """None for a class of the user's own."""
+    """The entry of a training mode; None for a user's class."""
     if mode not in NAMES:
         return None
     found: RecipeEntry = import_module(f"{__package__}.{mode}").ENTRY

@@ -100,7 +100,7 @@ def only_tells_of_nan(alert: AlertRow) -> bool:
 
 
 def what_fired(alert: AlertRow) -> str:
-    """Its message, and what was measured where that does not say it."""
+    """The message of an alert, with the measured value if the message lacks it."""
     said = alert.message or alert.rule
     if alert.step is None or alert.value is None or "step" in said:
         return said

@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BrickView:
-    """One timed part of a step, or of a log interval, against its budget."""
+    """A timed part of a step, or of a log interval, with its budget."""
 
     name: str
     measured_ms: float | None = None
@@ -71,7 +71,7 @@ class BudgetView:
 
     @property
     def share(self) -> float | None:
-        """Of the limit that is used; more than 1 is over it."""
+        """The used share of the limit; more than 1 is over it."""
         known = self.used is not None and self.limit
         return self.used / self.limit if known else None  # type: ignore[operator]
 
@@ -208,7 +208,7 @@ class RunView:
 
     @property
     def shown_status(self) -> str:
-        """Its status as lists for people show it."""
+        """The status as lists for people show it."""
         return shown_word(self.status, self.age_s if self.is_silent else None)
 
     @property

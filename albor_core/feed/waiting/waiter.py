@@ -103,7 +103,7 @@ class RunWait:
         self.standing = replace(known, status=status.word, detail=detail)
 
     def due(self, now: float) -> float | None:
-        """In how many seconds time alone may change how it stands; None for never."""
+        """Seconds until time alone may change the result; None for never."""
         found = []
         if self._silences:
             since = self._silent_since(now)

@@ -51,7 +51,7 @@ def open_model(path: Path) -> ModelFolder:
 
 
 def refuse_misfits(model: ModelFolder) -> None:
-    """Raises DataError where weights or tokenizer do not fit the config.json."""
+    """Raise DataError if weights or tokenizer do not fit the config.json."""
     problems = [*misfits(model.shape, model.weights), *tokenizer_problems(model.path, model.shape)]
     if problems:
         more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""

@@ -50,7 +50,7 @@ def pulled_from(run: RunDir) -> str:
 
 
 def refuse_pulled(run: RunDir, verb: str, there: str) -> None:
-    """Raises InUseError where `run` is a copy; `there` is the command that helps on its host."""
+    """Raise InUseError if `run` is a copy; `there` is the command that helps on its host."""
     if host := pulled_from(run):
         raise InUseError(
             f"cannot {verb} {run.id}: it was pulled from {host} and is read-only here",

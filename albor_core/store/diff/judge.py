@@ -78,7 +78,7 @@ def judge(a: ComparedRun, b: ComparedRun, metric: str, goals: Goals, *, is_asked
 
 
 def _unknown(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
-    """Of config, code and command what is not recorded of both."""
+    """Which of config, code and command are not recorded for both runs."""
     if not (a.params and b.params):
         yield "config"
     if not all(diff_facts.is_code_known(s.facts, s.row.kind, s.code) for s in (a, b)):

@@ -452,6 +452,6 @@ def index_now(run: RunDir, global_path: Path | None = None) -> int:
 
 
 def log_line(message: str) -> None:
-    """One line into the log of the index process."""
+    """Write a line to the log of the index process."""
     sys.stderr.write(f"index: {message}\n")
     sys.stderr.flush()

@@ -203,7 +203,7 @@ class RunWriter:
         return True
 
     def take_attempts(self, record: Mapping[str, Any], at: int) -> bool:
-        """One line of the guard's attempts.jsonl."""
+        """Index one line of the guard's attempts.jsonl."""
         kind, attempt = record.get("t"), whole_number(record.get("attempt"))
         wall = finite_of(record.get("wall"))
         if kind == "attempt.start" and attempt is not None:

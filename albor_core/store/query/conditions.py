@@ -255,5 +255,5 @@ def _equal(what: str, value: str) -> Sql:
 
 
 def _lower(text: str) -> str:
-    """As SQLite's lower(): ASCII letters only."""
+    """Text in lower case as by SQLite's lower(): ASCII letters only."""
     return "".join(char.lower() if char.isascii() else char for char in text)

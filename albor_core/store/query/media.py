@@ -62,7 +62,7 @@ class MediaRow:
         return place if is_there else None
 
     def to_json(self) -> dict[str, Any]:
-        """As documents have it: the content of a small one is in `meta`."""
+        """The row for documents: the content of a small medium is in `meta`."""
         path = self.path
         told = {name: getattr(self, name) for name in _TOLD}
         return {**told, "meta": dict(self.meta), "path": None if path is None else str(path)}

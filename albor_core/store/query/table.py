@@ -220,7 +220,7 @@ class RunList:
         return self.query(crowded)
 
     def parents(self, run_ids: Sequence[str]) -> dict[str, str]:
-        """By run the run whose checkpoint it began from, if it did."""
+        """By run, the run whose checkpoint it began from, if it did."""
         return self.query(lambda db: lineage.parents(db, run_ids))
 
     def children(self, run_id: str) -> frozenset[str]:
@@ -237,7 +237,7 @@ class RunList:
         return tuple(newest[:limit]), tuple(sorted(ids))
 
     def run(self, run_id: str) -> RunRow:
-        """One run by its id. Raises NotFoundError."""
+        """The row of a run by its id. Raises NotFoundError."""
         with self._errors():
             return listing.with_tags(self._db, [self._row_of(run_id)])[0]
 

@@ -243,7 +243,7 @@ def _is_equal(a: os.DirEntry[str], b: os.DirEntry[str]) -> bool:
 
 
 def _hash(path: Path, size: int | None = None) -> bytes:
-    """Of the first `size` bytes, or of all."""
+    """Hash of the first `size` bytes, or of the whole file."""
     hasher, left = blake3(), size
     with path.open("rb") as file:
         while block := file.read(_BLOCK if left is None else min(_BLOCK, left)):

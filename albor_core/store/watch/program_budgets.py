@@ -67,7 +67,7 @@ class ProgramBudgets:
         )
 
     def summary(self) -> list[dict[str, Any]]:
-        """As BudgetLedger.summary."""
+        """The summary, as of BudgetLedger.summary."""
         return self._ledger.summary()
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class ProgramBudgets:
                 "tokens": self._tokens}  # fmt: skip
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave."""
+        """Restore the state that `to_json` returned."""
         self._hours, self._tokens = float(saved["hours"]), finite_of(saved.get("tokens"))
         before = {**dict(saved["used"]), "wall_hours": self._hours}
         self._ledger = BudgetLedger(self._limits, attempt=self._attempt, before=before)
@@ -84,7 +84,7 @@ class ProgramBudgets:
 
 
 def _limits(monitoring: Mapping[str, Any]) -> BudgetLimits:
-    """Of a config that was not checked."""
+    """The budget limits of an unchecked config."""
     told = monitoring.get("budgets")
     kept = {} if not isinstance(told, Mapping) else dict(told)
     for name, value in told.items() if isinstance(told, Mapping) else ():

@@ -29,7 +29,7 @@ _OFF = ("0", "no", "off", "false")
 
 
 class Recording:
-    """One run's part in the console: its log has what is printed until `end`."""
+    """The part of one run in the console: its log gets the output until `end`."""
 
     def __init__(self, console: Console, key: int, log: Path) -> None:
         self._console, self._key, self._log = console, key, log

@@ -51,7 +51,7 @@ class Console:
         self._passed_on = threading.Event()  # what was left when no pump could be started
 
     def start(self) -> None:
-        """Raises OSError where no pump starts, and lets go of all but the streams."""
+        """Raise OSError if no pump starts, and lets go of all but the streams."""
         try:
             self._pump = self._started()
         except OSError:

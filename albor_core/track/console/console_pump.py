@@ -184,7 +184,7 @@ class Log:
                 self._keep()
 
     def miss(self, count: int) -> None:
-        """That so many bytes were not given to it, since it took none."""
+        """Count bytes that were not written to the log, since the disk refused them."""
         self._error = errno.ETIMEDOUT
         self._lose(count)
 
@@ -254,7 +254,7 @@ class Logs:
         self._marks.set_loss(0, self._missed, 0, errno.ETIMEDOUT)
 
     def tell_losses(self) -> None:
-        """At the end, for a disk that has room again."""
+        """At the end, write the notes about lost output, for a disk that has space again."""
         for log in self._logs:
             log.tell_loss()
 

@@ -94,7 +94,7 @@ class Clip:
 
 
 def clip_from(training: TrainingConfig, device: torch.device) -> Clip:
-    """As the config says."""
+    """The gradient clipping of a config."""
     wanted = training.stability
     zclip = ZClip(
         device,

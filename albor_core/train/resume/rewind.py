@@ -86,7 +86,7 @@ def _newest(state: TrainState, folder: Path) -> Checkpoint | None:
 
 
 def _refuse_lost(folder: Path, journal: Path) -> None:
-    """Raises NoCheckpointError if one was ever saved: no pruning and no rollback takes the last."""
+    """Raise NoCheckpointError if one was ever saved: no pruning and no rollback takes the last."""
     if (saved := last_event(journal, "checkpoint.saved")) is not None:
         raise NoCheckpointError(
             f"{folder}: no checkpoint is left; the last one saved was of step {saved['step']}",

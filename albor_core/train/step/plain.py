@@ -123,7 +123,7 @@ class PlainStep:
         return torch.stack([self._named[name].detach() for name in self.parts.recipe.columns])
 
     def backward(self, micro: int, brick: Brick = nullcontext) -> None:
-        """Its gradients; they add up over a step's micro-batches."""
+        """Run the backward pass of a micro-batch; gradients add up over a step's micro-batches."""
         loss, scale = self._loss, self.parts.scale
         assert loss is not None
         with brick("backward"):

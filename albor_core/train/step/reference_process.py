@@ -47,7 +47,7 @@ _SENT = ("ids", "logits", "rounded")  # besides the weights
 
 
 class ReferenceProcess:
-    """One comparison under way. Whoever makes one closes it."""
+    """A running comparison in another process. Its creator closes it."""
 
     def __init__(self, case: ParityCase) -> None:
         """Copy the weights as they are now, waiting for the device, and start. Raises OSError."""

@@ -96,7 +96,7 @@ class Chart(ChartCanvas, can_focus=True):
         self._extremes, self._extreme, self._awaits_finer = (), -1, False
 
     def _stand_on(self, one: Extreme) -> None:
-        """On the point that has the value, as finely as the data tell it."""
+        """Move the cursor to the point that has the value, as precisely as the data allow."""
         trace = self.ruled
         if trace is None:
             return

@@ -137,7 +137,7 @@ def smoothed(trace: Trace, look: Look, x: Range, weight: float) -> Trace:
 
 
 def _placed(trace: Trace, look: Look, x: Range) -> PlotLine:
-    """On the axis, cut at its ends, with a break at each gap."""
+    """The line on the x axis, cut at the axis's ends, with a break at each gap."""
     xs = [trace.x_at(step, look.axis) for step in trace.x]
     points: list[tuple[float, float, float, float]] = []
     widest = _widest(trace.x)

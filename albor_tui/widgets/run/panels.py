@@ -208,7 +208,7 @@ class Vitals(RunPanel):
 
 
 def _as_wide_as_said(tiles: list[_Tile], width: int) -> list[tuple[int, _Tile]]:
-    """As many as fit, each as wide as its words; a long name gives way."""
+    """As many tiles as fit, each as wide as its text; a long name is shortened."""
     shown: list[tuple[int, _Tile]] = []
     left = width
     for tile in tiles:

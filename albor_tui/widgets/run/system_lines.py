@@ -160,7 +160,7 @@ def gpu_rows(
 
 
 def gpu_block(gpu: GpuSample, past: Past, width: int) -> list[Content]:
-    """One GPU on six lines and one more per process."""
+    """The block of a GPU: six lines, and one more per process."""
     key = f"gpu{gpu.index}"
     util = None if gpu.util_percent is None else gpu.util_percent / 100
     memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)

@@ -71,7 +71,7 @@ class FoundRun:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Its run.json; {} where that cannot be read."""
+        """The contents of its run.json; {} if it is unreadable."""
         try:
             found = json.loads(self.heads.get("run.json", b""))
         except (ValueError, RecursionError):
@@ -215,7 +215,7 @@ class _Planner:
         self._ids: set[str] = set()
 
     def plan(self, found: FoundRun) -> _Plan | None:
-        """None where there is nothing to do, or nothing that could be done."""
+        """The plan for a found run; None if nothing is to be done, or nothing can be."""
         about = found.about
         if not is_run_id(found.id) or about.get("id") != found.id:
             self._refuse(found, f"its run.json does not say that it is run {found.id!r}")
@@ -283,7 +283,7 @@ class _Planner:
             number += 1
 
     def _named(self, run: RunDir, about: Mapping[str, Any]) -> RunDir:
-        """By the id that this home will give it."""
+        """The run's directory, by the id that it gets in this home."""
         named = known_as(run, about) or run
         alias, number = f"{run.own_id}@{host_word(about.get('host'))}", 2
         word = alias
@@ -294,7 +294,7 @@ class _Planner:
 
 
 def _heads(found: FoundRun, run: RunDir) -> tuple[str, ...]:
-    """Those that are not here as they are there."""
+    """The names of files that differ from the local ones."""
     return tuple(
         name
         for name in HEADS
@@ -308,7 +308,7 @@ def _is_long_head(found: FoundRun, name: str) -> bool:
 
 
 def _batches(plans: Sequence[_Plan]) -> Iterator[list[_Plan]]:
-    """Of changed runs, so many that a connection that breaks costs little."""
+    """Batches of changed runs, small enough that a broken connection costs little."""
     batch: list[_Plan] = []
     size = 0
     for plan in plans:
@@ -404,7 +404,7 @@ def _has_arrived(path: Path, stamp: Stamp) -> bool:
 
 
 def _head(found: FoundRun, name: str) -> bytes:
-    """As it is written: of lines the whole ones."""
+    """The beginning of a file for comparison; of lines only complete ones."""
     raw = found.heads[name]
     return raw[: raw.rfind(b"\n") + 1] if name.endswith(".jsonl") else raw
 

@@ -128,7 +128,7 @@ def _places(steps: Sequence[int], width: int, origin: int) -> Iterator[tuple[int
 
 
 def as_one(start: int, part: Sequence[Bucket]) -> Bucket:
-    """One bucket of some in order."""
+    """Several buckets in order, merged to one that begins at `start`."""
     _, counts, nonfinites, minima, maxima, means, lasts = zip(*part, strict=True)
     count, nonfinite = sum(counts), sum(nonfinites)
     if nonfinite == 0:

@@ -40,7 +40,7 @@ class SeriesIds:
 
     @property
     def timed(self) -> frozenset[str]:
-        """Those that have no place among steps: their points lie at seconds."""
+        """Series without steps: their points are placed by seconds."""
         return frozenset(() if self.clock else self.began)
 
     def is_placed(self, key: str) -> bool:

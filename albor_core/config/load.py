@@ -169,7 +169,7 @@ def _checked(
 
 
 def _beside(unread: Sequence[Problem], found: Sequence[Problem]) -> Iterator[Problem]:
-    """Those of `found` that are not about a value which could not be read, and so is empty."""
+    """Problems in `found` that are not about a value which could not be read, and so is empty."""
     lost = [problem.field for problem in unread]
     for problem in found:
         if not any(f"{problem.field}.".startswith(f"{field}.") for field in lost if field):

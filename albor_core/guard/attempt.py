@@ -73,7 +73,7 @@ class GuardedAttempt:
 
     @property
     def stacks(self) -> Path:
-        """Where a trainer dumps its Python stacks on SIGUSR1."""
+        """The file to which a trainer dumps its Python stacks on SIGUSR1."""
         return self.run.logs / f"a{self.number:04d}.stacks"
 
     @property

@@ -105,7 +105,7 @@ class RunDir:
 
     @property
     def spans(self) -> Path:
-        """Which spans were sent to a collector of traces: run/files/spans_file.py."""
+        """The file that records which spans were sent to a collector: run/files/spans_file.py."""
         return self.path / ".albor" / "spans.json"
 
     @property

@@ -57,7 +57,8 @@ def tell(text: str) -> None:
 
 
 def say_rewind(journal: Journal, run_id: str, after: int, metrics: int) -> None:
-    """That training began again behind what a run has recorded: what goes, what brings it back."""
+    """Report that the training restarted behind recorded steps: what is hidden, and what restores
+    it."""
     what = counted(metrics, "metric")
     tell(
         f"run {run_id}: training begins again: what {what} had after step {after:,} is taken back;"

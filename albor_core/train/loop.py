@@ -174,7 +174,8 @@ class Training:
         return self.train_state.last_step
 
     def _choose_step(self) -> None:
-        """By what passes here, or plainly where an earlier attempt on such a device fell back."""
+        """Choose the implementation of the step: the fastest that passes its checks here, or the
+        plain one if an earlier attempt on such a device fell back."""
         event, device = self.reporter.journal.event, self.parts.placement.device_name
         said = (last_event(self.attempt.run.journal, "step.chosen") or {}).get("data") or {}
         goes_back = self.config.training.parity == "plain" and "fell_back_on" in said
@@ -337,7 +338,7 @@ class Training:
         self.step_clock.restart()
 
     def _go_back(self, trouble: Trouble) -> None:
-        """To the last good checkpoint, or stop where that has been tried often enough."""
+        """Return to the last good checkpoint, or stop if that was tried often enough."""
         self.checkpoint_saving.wait()
         stability, folder = self.config.training.stability, self.attempt.run.checkpoints
         before = self.progress

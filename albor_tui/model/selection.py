@@ -51,7 +51,7 @@ class RunSelection:
         return (*self.listed[at:], *self.listed[:at])
 
     def index_in(self, listed: tuple[str, ...], at: int) -> int:
-        """Where the cursor stands in another list: on its run, else as near to `at` as there is."""
+        """The cursor's index in another list: on its run, else as near to `at` as possible."""
         if self.cursor in listed:
             return listed.index(self.cursor)
         return min(at, max(0, len(listed) - 1))

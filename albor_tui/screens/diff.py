@@ -117,7 +117,7 @@ class DiffScreen(PollingScreen):
         self.call_after_refresh(self._draw)  # its legend is as wide as the chart
 
     def _share_room(self) -> None:
-        """Where everything is seen at once, few differences leave their room to the curves."""
+        """If all differences fit, give the rest of the height to the curves."""
         body = self.query_one("#diff-body")
         if self._document is not None:
             verdicts, most = len(self._document["verdicts"]), max(5, self.size.height // 3)

@@ -191,7 +191,7 @@ class TerminalDriver(LinuxDriver):
 
     @property
     def output_fd(self) -> int:
-        """Where frames go."""
+        """The file descriptor that frames are written to."""
         assert self._file is not None, "a terminal"
         return self._file.fileno()
 

@@ -38,7 +38,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def loading() -> None:
-    """From here on Ctrl-C ends the process. A caller who ignores it, or handles it, keeps that."""
+    """Let Ctrl-C end the process from here on. A caller who ignores or handles it keeps that."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         _set(_leave)
 

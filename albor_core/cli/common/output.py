@@ -372,7 +372,7 @@ def number(value: float | int | None, spec: str | None = None) -> str:
 
 
 def metric_text(one: MainMetric) -> str:
-    """Its name and the value that stands for it, and the way in which it is better."""
+    """The name of a metric, its main value, and the direction in which it is better."""
     way = {"max": " \u2191", "min": " \u2193"}.get(one.better or "", "")
     stat = "" if one.stat == "last" else f":{one.stat}"  # as filters and columns name it
     return f"{clean(one.name)}{stat} {figure(one.last, one.name)}{way}"

@@ -305,7 +305,7 @@ def _rules() -> Iterator[Check]:
 
 
 def _sinks() -> Iterator[Check]:
-    """Where alerts are sent: what is wrong with the user's own, and what a run found dead."""
+    """Checks of sinks: problems of the user's own, and sinks that a run found dead."""
     from albor_core.andon.channels.kept_sinks import user_sinks
     from albor_core.andon.channels.sinks import unset_variables
 

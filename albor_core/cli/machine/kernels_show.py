@@ -161,7 +161,8 @@ class _Decided:
 
 
 def _key(told: Mapping[str, Any]) -> _Key:
-    """Of which there is one decision at a time; a card's number may change between attempts."""
+    """The key of a decision, of which one is valid at a time; a card's number may change between
+    attempts."""
     device = str(told.get("device", "")).partition(":")[0]
     return str(told.get("op")), str(told.get("dtype")), device
 

@@ -31,7 +31,7 @@ _EXAMPLE = 'albor generate DIR "def fibonacci(n):"'
 
 
 def place_options(command: F) -> F:
-    """Where a model computes, and in which numbers."""
+    """Add the options of device and number format to a command."""
     device = click.option(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),

@@ -161,7 +161,8 @@ def _bring_in(coming: Sequence[RunDir]) -> list[str]:
 
 
 def _tell_of_states(found: Listing, where: Filter) -> None:
-    """Of nothing found: a bare word is looked up in names; what asks for it as a state."""
+    """A hint if nothing was found: a bare word is searched in names; how to search it as a
+    status."""
     from albor_core.store.query.filter import meant_status
 
     for term in () if found.rows else where.terms:

@@ -352,7 +352,7 @@ def steps_between(first: int | None, last: int | None) -> str:
 
 
 def _newest(one: MediaRow, folder: str) -> str:
-    """Where its file is in the run's folder, and what was said of it."""
+    """The path of a medium's file in the run's folder, and its caption."""
     path = one.path
     where = str(path).removeprefix(f"{folder}/") if path is not None else ""
     if path is None:

@@ -21,7 +21,7 @@ from albor_core.run.values.redact import redact
 
 
 class ExistingState(Enum):
-    """Where a run stands, for whoever would have it done."""
+    """The state of an existing run, for a caller who wants it completed."""
 
     COMPLETE = auto()
     GUARDED = auto()

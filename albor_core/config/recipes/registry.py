@@ -74,7 +74,8 @@ def _unread(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def chosen(fields: Iterable[str], sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Those of `fields` that are not as by default, with their values, where their section is."""
+    """The `fields` that differ from their defaults, with their values, if their section is
+    present."""
     for field in fields:
         first, *path, name = field.split(".")
         section = sections.get(first)

@@ -67,7 +67,7 @@ def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attentio
 
 
 def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
-    """Of a run that has ended: why, where that is a trouble, and what is missing of it."""
+    """Entries of an ended run: the reason of its end, if that is a trouble, and missing records."""
     if view.kind != "imported":
         yield from _bad_end(view, gpus, now)
     non_finite = tuple(_ended_non_finite(view))

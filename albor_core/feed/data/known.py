@@ -111,7 +111,7 @@ def _rank(view: DataSetView) -> tuple[bool, float, str]:
 
 
 def _registered() -> tuple[dict[str, _Found], list[str]]:
-    """By path; and the names of the files that say nothing that one could understand."""
+    """Registered data sets by path; and the names of unreadable pointer files."""
     found: dict[str, _Found] = {}
     broken: list[str] = []
     try:

@@ -355,7 +355,8 @@ def _elapsed(view: RunView, evidence: Evidence, silent_s: float | None) -> float
 
 
 def _age(evidence: Evidence, last_wall: float | None, alive: bool) -> float | None:
-    """By our own clock while it works; by the wall clock for words that are long spoken."""
+    """The age of the newest record, by our own clock while the run is active, by the wall clock for
+    old ones."""
     if alive and evidence.age_s is not None:
         return evidence.age_s
     return evidence.age_s if last_wall is None else max(0.0, time.time() - last_wall)

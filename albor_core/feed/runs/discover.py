@@ -110,7 +110,8 @@ class FolderRuns:
         self._searched: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
-        """By id. A folder counts from the moment it has its run.json, which comes last."""
+        """Runs by id. A folder counts from the moment it has its run.json, which is written
+        last."""
         names = self._watch.names()
         new = {}
         for name in names - self._runs.keys():

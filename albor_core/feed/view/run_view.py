@@ -78,7 +78,7 @@ class BudgetView:
 
 @dataclass(frozen=True)
 class CheckpointView:
-    """Where a restart would begin, and how checkpointing fares."""
+    """The checkpoint of a restart, and the state of checkpointing."""
 
     last_step: int | None = None
     last_path: str | None = None

@@ -253,7 +253,7 @@ def _why_blind(waits: Sequence[RunWait]) -> str:
 
 
 def _next_due(waits: Sequence[RunWait], now: float) -> float:
-    """In how many seconds time alone may change how one of them stands; infinity for never."""
+    """Seconds until time alone may change the result of a wait; infinity for never."""
     return min((due for one in waits if (due := one.due(now)) is not None), default=math.inf)
 
 

@@ -56,7 +56,8 @@ class TextStream:
         return shown if self.is_stopped else shown + rest
 
     def _text_of(self, end: int) -> str | None:
-        """Of the tokens up to `end` that are not shown; None while their last character is open."""
+        """The text of the tokens up to `end` that are not shown; None while their last character is
+        incomplete."""
         text = self._decoded(end)
         return None if text.endswith(BROKEN) else text[len(self._decoded(self._shown)) :]
 

@@ -34,8 +34,8 @@ def write_pulled(run: RunDir, pulled: Pulled) -> None:
 
 
 def read_pulled(run: RunDir) -> Pulled | None:
-    """Where the run was copied from; None for a run of here. A file that cannot be read still says
-    that it is a copy.
+    """The origin of a copied run; None for a run of this home. An unreadable file still means that
+    it is a copy.
     """
     if not os.path.lexists(run.pulled):
         return None

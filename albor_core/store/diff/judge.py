@@ -187,7 +187,7 @@ def _tail(key: str, run: ComparedRun, factor: float, end: int) -> OrderedSeries:
 
 
 def _by_ends(key: str, ends: Sequence[tuple[ComparedRun, float]], unit: str) -> Verdict | None:
-    """Where one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
+    """If one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
     each with the `unit`s of a step.
     """
     first, second = (

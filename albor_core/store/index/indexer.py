@@ -377,7 +377,7 @@ class Indexer:
         return not self._path.exists() and self._run.index_lock.exists()
 
     def _let_go(self) -> None:
-        """Of a store without a name, and of what is left beside it: it belongs to no other."""
+        """Close and delete a store without a name, and its side files, which belong to no other."""
         self.disconnect()
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)

@@ -268,7 +268,7 @@ class RunWriter:
         )
 
     def goals(self, declared: object, *, if_new: bool = False) -> None:
-        """Which way metrics are better, as the run declared it."""
+        """Record the directions in which metrics are better, as the run declared them."""
         if goals.record(self.db, self.run_id, declared, if_new=if_new):
             self.touched.add("goals")
         if isinstance(declared, dict):

@@ -54,8 +54,8 @@ class MediaRow:
 
     @property
     def path(self) -> Path | None:
-        """Its file, whose name is made of its hash alone; None where it has none, or where that
-        was removed since (`albor runs gc --media`).
+        """The path of its file, which is named by its hash; None if it has none, or if that was
+        removed since (`albor runs gc --media`).
         """
         place = None if self.data is not None else media_path(self.folder, self.hash, self.format)
         is_there = place is not None and place.is_file() and not place.is_symlink()

@@ -159,19 +159,19 @@ class RunList:
         return tuple(self.query(lambda db: listing.indexed(db, shown)))
 
     def losses(self) -> dict[str, tuple[int, int]]:
-        """By run how many lines no disk and how many bytes of its console no log took, of the runs
-        that ended with such a count."""
+        """By run, how many log lines and how many console bytes were lost, for ended runs with such
+        losses."""
         return self.query(listing.losses)
 
     def cells(
         self, run_ids: Sequence[str], columns: Sequence[ListColumn]
     ) -> dict[str, tuple[Param, ...]]:
-        """By run the values of metric and param columns; None where a run has no such thing."""
+        """By run, the values of metric and param columns; None if a run has no such value."""
         return self.query(lambda db: listing.cells(db, run_ids, columns))
 
     def goal(self, metric: str, experiment: str | None = None) -> Direction | None:
-        """Which way a metric is better, as runs declared it, those of one experiment if named; None
-        where none did, or they disagree.
+        """The direction in which a metric is better, as runs declared it (those of one experiment,
+        if named); None if none did, or if they disagree.
         """
         return self.query(lambda db: goal_of(db, metric, experiment))
 

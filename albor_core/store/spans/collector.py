@@ -120,7 +120,7 @@ def _timeout_s(environment: Mapping[str, str]) -> float:
 
 
 def otlp_file(run_id: str) -> Path:
-    """Where the collector of a run's config is kept."""
+    """The file that stores the collector of a run's config."""
     return albor_home() / "otlp" / f"{run_id}.json"
 
 

@@ -127,8 +127,8 @@ class _Window:
 
 
 class SpanFold:
-    """Of one run. `taken` gives the spans that are complete; `to_json` is what is remembered
-    besides the window that is open, at a time when there is none.
+    """Folds the records of one run into spans. `taken` gives the complete ones; `to_json` is the
+    state besides the open window, at a time when there is none.
     """
 
     def __init__(self, about: Record, read_profile: ReadProfile = lambda name: None) -> None:

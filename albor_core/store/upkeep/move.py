@@ -116,7 +116,7 @@ class _Pointer:
         self._created = self.entry.get("created", run.metadata().get("created"))
 
     def old_place(self, target: Path) -> Path:
-        """Where the run lay before this move, or before a killed one that this finishes."""
+        """The run's directory before this move, or before a killed one that this completes."""
         for place in (self.entry.get("moved_from"), self.entry.get("path")):
             if isinstance(place, str) and place != str(target):
                 return placed(self._run.id, place, self._created, is_ours=True).path

@@ -17,7 +17,8 @@ _LONGEST_S = 60.0  # between two looks; what is longer was not watched
 
 
 class ProgramBudgets:
-    """Of all attempts of one run. Hours count while the program is alive and watched."""
+    """The budgets of all attempts of one run. Hours count while the program is alive and
+    watched."""
 
     def __init__(self, monitoring: Mapping[str, Any]) -> None:
         """Limits that cannot be read are left out, as the config of a tracked program may hold

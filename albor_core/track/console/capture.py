@@ -142,7 +142,7 @@ _console: Console | None = None
 
 
 def _forked() -> None:
-    """In a forked child: what it prints goes through its parent's pump, which it leaves alone."""
+    """In a forked child, leave the parent's pump alone: output of the child goes through it."""
     global _turn, _console
     mine, _console = _console, None
     _turn = threading.RLock()

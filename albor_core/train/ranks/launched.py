@@ -241,7 +241,7 @@ class LaunchedRanks:
         return Outcome(**{**said, "message": f"{name_of(store, rank)}: {said['message']}"})
 
     def loss(self, patience_s: float = 3 * _PROMPT_S) -> Outcome | None:
-        """Which rank ended, now that a connection broke; None if none did."""
+        """The outcome of the rank that ended, after a connection broke; None if none did."""
         if self._signs is None:
             return None
         self._signs.is_suspicious = True

@@ -195,7 +195,8 @@ def _announce(state: TrainState, attempt: Attempt, checkpoint: Checkpoint | None
 
 
 def _announce_recipe(state: TrainState, attempt: Attempt) -> None:
-    """Which code of the user's own trains here, and whether it is what the run began with."""
+    """Record the source of a user's class that trains here, and whether it is the one that the run
+    began with."""
     if not (source := source_of(state.parts.recipe)):
         return
     journal, step = state.reporter.journal, state.progress.step

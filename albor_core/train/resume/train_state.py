@@ -36,7 +36,7 @@ ALLOW = ", or use `albor train resume RUN --allow-config-change`"
 
 @dataclass
 class Progress(Place):
-    """Where a run is, and what has become of it."""
+    """The progress of a run: its position, and counts of what happened."""
 
     evaluated_step: int | None = None
     """Step of the last validation; an evaluation that a stop cut short is made up for on resume."""

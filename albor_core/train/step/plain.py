@@ -154,8 +154,8 @@ class PlainStep:
         return norm if self.parts.scale is None else norm / self.parts.scale.scale
 
     def first_norm(self, divisor: float) -> Tensor | None:
-        """Of the first micro-batch of several, by itself, on this rank; None where its gradients
-        cannot be seen.
+        """The norm of the first of several micro-batches, by itself, on this rank; None if its
+        gradients cannot be read.
         """
         if self.parts.ranks.is_sharded:
             return None

@@ -47,7 +47,7 @@ PAINT_S = 0.15  # for the first chart, which this thread would slow down
 
 
 class FilterLine(Input):
-    """Where a filter is typed."""
+    """The line in which a filter is typed."""
 
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 

@@ -169,7 +169,7 @@ def _widest(steps: Sequence[float]) -> float:
 def _crossings(
     x0: float, y0: float, x1: float, y1: float, limits: Range
 ) -> list[tuple[float, float]]:
-    """Where the stretch between two points meets the ends of the axis."""
+    """The points at which the line between two points crosses the ends of the axis."""
     return [
         (edge, y0 + (y1 - y0) * (edge - x0) / (x1 - x0))
         for edge in (limits.low, limits.high)

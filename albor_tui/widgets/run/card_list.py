@@ -367,7 +367,7 @@ def _fact(
 
 
 def _broken(words: str, room: int) -> list[str]:
-    """Between words and, where one is too long for a line, between the parts of a path."""
+    """Text broken between words and, if one is too long for a line, between the parts of a path."""
     lines = [""]
     for word in words.split(" "):
         wider = f"{lines[-1]} {word}" if lines[-1] else word

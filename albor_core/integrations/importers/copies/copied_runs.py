@@ -99,7 +99,7 @@ class Copy:
 
 
 class CopiedSource(Protocol):
-    """Where runs are copied from. Raises AlborError where it cannot be read."""
+    """A source to copy runs from. Methods raise AlborError if it cannot be read."""
 
     host: str
     """What people call it; "" for this machine, whose runs name their own."""
@@ -263,8 +263,8 @@ class _Planner:
         )
 
     def _place(self, run_id: str, about: Mapping[str, Any], host: str) -> tuple[RunDir, bool]:
-        """Where the run is or will be, and whether this home knows it: the same run keeps its
-        place.
+        """The run's present or future directory, and whether this home knows it: a known run keeps
+        its directory.
         """
         home = own_home()
         twins = sorted((home / "runs").glob(f"{run_id}@*.json"))
@@ -437,7 +437,7 @@ def _stamps_file(run: RunDir) -> Path:
 
 
 def _read_stamps(run: RunDir) -> dict[str, Stamp]:
-    """Of the files that were copied; {} where that is not known, and all is copied again."""
+    """The stamps of copied files; {} if unknown, and then everything is copied again."""
     found = read_json(_stamps_file(run), 64 * MAX_JSON_BYTES) or {}
     return {
         name: (raw[0], raw[1], raw[2])

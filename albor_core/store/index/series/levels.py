@@ -172,7 +172,7 @@ def unpack(chunk: int, level: int, data: bytes) -> list[Bucket]:
 
 
 def pack_preview(buckets: Sequence[Bucket], first: int, steps_per_bucket: int) -> bytes:
-    """At most 256 buckets in at most 4 KiB: 32-bit numbers, counts that stop at 65,535."""
+    """Packs at most 256 buckets into at most 4 KiB: 32-bit numbers, counts that stop at 65,535."""
     last = buckets[-1].last if buckets else math.nan
     parts = [_PREVIEW_HEAD.pack(first, steps_per_bucket, last)]
     for bucket in buckets:

@@ -66,7 +66,7 @@ class SeriesReader(RunList):
         return tuple(sorted(name for (name,) in rows if name != WALL_KEY))
 
     def goals(self, run_id: str) -> dict[str, Direction]:
-        """Which way metrics are better, as the run's experiment declared it."""
+        """The direction in which each metric is better, as the run's experiment declared it."""
         return self.query(lambda db: goals_of_run(db, run_id))
 
     def summary(self, run_id: str, *, goals: Goals | None = None) -> dict[str, KeyStat]:

@@ -227,8 +227,8 @@ def checkout():
 
 def test_classes_and_files_can_be_held_in_a_head(checkout):
     house, modules = checkout
-    assert house.large_classes(modules) == []
-    assert house.long_files(modules) == []
+    assert not house.large_classes(modules)
+    assert not house.long_files(modules)
 
 
 def test_no_two_siblings_import_each_other(checkout):

@@ -71,7 +71,8 @@ def reserve_exit(run: RunDir) -> ReservedFile:
 def write_exit(
     run: RunDir, document: Mapping[str, Any], reserved: ReservedFile | None = None
 ) -> None:
-    """In one step and on the disk, into `reserved` room if there is some. Raises OSError."""
+    """Write the exit record atomically and durably, into `reserved` space if there is some. Raises
+    OSError."""
     if reserved is not None:
         reserved.write(document)
     else:
@@ -79,7 +80,7 @@ def write_exit(
 
 
 def forget_exit(run: RunDir) -> None:
-    """Those of an earlier attempt are not the words of one that begins. Raises OSError."""
+    """Remove the exit record of an earlier attempt when a new one begins. Raises OSError."""
     run.exit.unlink(missing_ok=True)
 
 

@@ -46,7 +46,7 @@ def limit_words(row: AlertRow) -> str:
 
 
 class AlertTable(LineList):
-    """One line per alert, newest first; those that were seen are dim."""
+    """A table with a line per alert, newest first; acknowledged ones are dim."""
 
     alerts: reactive[tuple[AlertRow, ...]] = reactive((), init=False, repaint=False)
 

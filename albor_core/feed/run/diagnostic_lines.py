@@ -44,12 +44,12 @@ class DiagnosticLines:
 
     @property
     def non_finite(self) -> tuple[NonFinite, ...]:
-        """By key, of the newest attempt."""
+        """Non-finite metrics of the newest attempt, by key."""
         return tuple(self._non_finite.values())
 
     @property
     def alerts(self) -> tuple[AlertRow, ...]:
-        """Those that fired and did not clear, oldest first."""
+        """Alerts that fired and did not clear, oldest first."""
         return tuple(self._alerts.values())
 
     def update(self) -> None:

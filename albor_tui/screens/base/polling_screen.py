@@ -228,7 +228,7 @@ class PollingScreen(FrameScreen):
         return not self.query_one(StatusBar).is_waiting
 
     def show_notice(self, line: Content) -> None:
-        """One line in the status bar about what came up elsewhere."""
+        """Show a line in the status bar about an event on another screen."""
         self.query_one(StatusBar).show_line(line)
 
     def runs_changed(self) -> None:
@@ -239,5 +239,5 @@ class PollingScreen(FrameScreen):
         self.show_message("no point stands out", "$ink-muted")
 
     def show_message(self, words: str, tone: str = "$ink") -> None:
-        """One line in the status bar."""
+        """Show a line in the status bar."""
         self.query_one(StatusBar).show_message(words, tone)

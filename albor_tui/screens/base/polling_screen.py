@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from textual import on, work
 from textual.content import Content
-from textual.events import ScreenResume
 from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState, get_current_worker
@@ -50,7 +49,6 @@ class PollingScreen(FrameScreen):
         self._wanted = threading.Event()  # a caller waits for news
         self._is_left = False
         self.is_dark = False  # whether the first frame is still to come
-        self._was_on_top = False
         self._lost: Widget | None = None  # had the focus when it hid, and nothing has it since
 
     @property
@@ -89,18 +87,8 @@ class PollingScreen(FrameScreen):
             self.is_dark = False
         return not self.is_dark
 
-    def on_compose(self) -> None:
-        """Say how large it is before its widgets are made: they are styled once."""
-        app, size = self.app, self.app.size
-        for breakpoints, cells in (
-            (app.HORIZONTAL_BREAKPOINTS, size.width),
-            (app.VERTICAL_BREAKPOINTS, size.height),
-        ):
-            for _, name in [b for b in sorted(breakpoints or ()) if b[0] <= cells][-1:]:
-                self.add_class(name)
-        self.set_class(glyphs.current.is_ascii, "-ascii")
-
     def on_mount(self) -> None:
+        self.set_class(glyphs.current.is_ascii, "-ascii")
         if self.is_dark:
             self.set_timer(self._dark_s, self._light)
         self._uncovered.set()
@@ -111,9 +99,7 @@ class PollingScreen(FrameScreen):
         for bar in self.query(StatusBar):
             bar.dismiss()
 
-    def on_screen_resume(self, event: ScreenResume) -> None:
-        if not self._was_on_top:  # its widgets were styled as they were made
-            event.refresh_styles, self._was_on_top = False, True
+    def on_screen_resume(self) -> None:
         self._uncovered.set()
         self.poll_now()
 

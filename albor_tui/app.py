@@ -38,7 +38,11 @@ from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.terminal.link import LinkDriver
 from albor_tui.terminal.stylesheet import KeptStylesheet
-from albor_tui.terminal.textual_private import draw_scroll_bars_with, write_to_terminal
+from albor_tui.terminal.textual_private import (
+    draw_scroll_bars_with,
+    remember_tints,
+    write_to_terminal,
+)
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 from albor_tui.widgets.base.scroll_bar import FittingBar
 from albor_tui.widgets.key_bar import key_name
@@ -51,6 +55,10 @@ _DARK_S = 0.4  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
 _GARBAGE = 50_000  # objects between collections: Python's 700 are met several times a frame
 _ASCII_ONLY = AsciiOnly()
+_NEXT = (  # what the next keys open
+    *("runs.screen", "run", "attention", "diff", "andon", "launch", "data.screen"),
+    *(f"dialogs.{name}" for name in ("help", "prompt", "confirm", "alert_choice")),
+)
 _TEXTUALS = ("screen.copy_text", "quit", "command_palette")  # no commands of ours
 
 
@@ -128,6 +136,7 @@ class AlborApp(App[None]):
             self, show=self.action_attention, write=partial(write_to_terminal, self)
         )
         draw_scroll_bars_with(FittingBar)
+        remember_tints()
         self.stylesheet: KeptStylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.source = source
         self.desk = desk or LiveDesk()
@@ -193,7 +202,7 @@ class AlborApp(App[None]):
                 screen.poll_now()
 
     def action_attention(self) -> None:
-        """To the list of what needs a person; back to it where it is below."""
+        """Open the list of what needs a person, or go back to it if it is below."""
         from albor_tui.screens.attention import AttentionScreen
 
         stack = self.screen_stack
@@ -226,16 +235,7 @@ class AlborApp(App[None]):
         from albor_tui.model.loudness import loudness
 
         self.lookout.loudness = loudness()
-        names = (
-            "runs.screen",
-            "run",
-            "attention",
-            "dialogs.help",
-            "diff",
-            "dialogs.prompt",
-            "andon",
-        )
-        for name in (*names, "launch", "data.screen"):
+        for name in _NEXT:
             importlib.import_module(f"albor_tui.screens.{name}")
         for look in themes.ALL:
             self.stylesheet.prepare(themes.variables(look))

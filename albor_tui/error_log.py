@@ -1,6 +1,6 @@
 """What went wrong in the cockpit, written down: ALBOR_HOME/cockpit.log.
 
-A screen that goes on after an error leaves nothing else behind that somebody could send us. The
+A screen that goes on after an error leaves nothing else behind that a user could send us. The
 same error is noted once a minute, the file and the one before it are bounded, and nothing is ever
 raised: the disk may be full.
 """

@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
         end_with_server()
     is_document = options.json or options.once
-    if sys.stdout is None and is_document:  # closed before we began: nobody wants them
+    if sys.stdout is None and is_document:  # closed before we began: not wanted
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process
     try:
         if is_document:
@@ -164,7 +164,7 @@ class _StdoutError(AlborError):
 
 
 def _print(document: Mapping[str, Any], stream: TextIO) -> None:
-    """Raises BrokenPipeError, _StdoutError."""
+    """Raise BrokenPipeError, _StdoutError."""
     try:
         stream.write(json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
         stream.flush()

@@ -158,14 +158,14 @@ class PlanMade(Message):
 
 @dataclass
 class RunFound(Message):
-    """A run that somebody asked to open."""
+    """A request to open a run."""
 
     view: RunView
 
 
 @dataclass
 class OriginRead(Message):
-    """Where a run comes from, as feed.run.offers.origin_of says; None: it could not be read."""
+    """The origin of a run, as feed.run.offers.origin_of gives it; None: it could not be read."""
 
     run_id: str
     path: str

@@ -17,7 +17,14 @@ albor_tui unless said otherwise:
   case and assert above 15; a nested function counts for itself and for the one around it.
 - circles: groups of modules that import each other, in functions too, not for types alone.
 - back arrows: imports against the layers of pyproject.toml's import-linter contracts.
-- lines: all lines of all *.py.
+- folder-level back arrows: two siblings in one package, at least one of them a folder, each of
+  which imports from the other, whatever module of it does; imports as for circles. A circle of
+  three or more siblings without such a pair counts once.
+- classes: from `class` to the last line, without decorators; methods are the functions that stand
+  in its body. Above 450 lines or 40 methods it is too large; a file is above 550 lines.
+- lines: all lines of all *.py, and of all *.json.
+- schema lines by hand: those of a *.json that describes others: "$schema" or "properties" at its
+  top, or a folder `schemas`.
 """
 
 from __future__ import annotations
@@ -32,12 +39,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 HOUSE = ("albor_core", "albor_tui")
 DOCUMENTS = "albor_core.documents"
 FULL, FULL_OF_TESTS, TOO_COMPLEX = 15, 30, 15
+CLASS_LINES, CLASS_METHODS, FILE_LINES = 450, 40, 550
 EXIT_DOCUMENT, EXIT_FILE = "albor.exit/1", "exit.json"
 # what follows or precedes the number in a name, and not the "step-time" of a sentence
 CHECKPOINT_NAME = re.compile(r"(?<![a-z])(?:bad-)?\)?\??step-(?=$|[\\(\[*?{0-9])")
@@ -85,6 +94,44 @@ def flat(root: Path, rooms: Iterable[str] = HOUSE) -> dict[str, int]:
         for path in (root / room).rglob("*.py"):
             count[str(path.parent.relative_to(root))] += path.name != "__init__.py"
     return dict(sorted(count.items(), key=lambda item: (-item[1], item[0])))
+
+
+def large_classes(modules: Iterable[Module]) -> dict[str, list[int]]:
+    """MODULE:CLASS -> lines and methods of those above either bar, the longest first."""
+    found = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            methods = sum(isinstance(one, _FUNCTIONS) for one in node.body)
+            if lines > CLASS_LINES or methods > CLASS_METHODS:
+                found[f"{module.name}:{node.name}"] = [lines, methods]
+    return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[0])))
+
+
+def long_files(modules: Iterable[Module]) -> dict[str, int]:
+    """Module -> lines of those above the bar, the longest first."""
+    lines = {module.name: len(module.text.splitlines()) for module in modules}
+    long = {name: n for name, n in lines.items() if n > FILE_LINES}
+    return dict(sorted(long.items(), key=lambda item: (-item[1], item[0])))
+
+
+def json_files(root: Path) -> dict[str, str]:
+    """Every *.json of the two packages with its text."""
+    files = (path for room in HOUSE for path in sorted((root / room).rglob("*.json")))
+    return {str(path.relative_to(root)): path.read_text() for path in files}
+
+
+def is_schema(name: str, text: str) -> bool:
+    """Whether a JSON file describes others."""
+    if "schemas" in Path(name).parts[:-1]:
+        return True
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and not found.keys().isdisjoint({"$schema", "properties"})
 
 
 # --- names and knowledge -------------------------------------------------------------------------
@@ -230,6 +277,39 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted(group for group in groups if len(group) > 1)
 
 
+def folder_back_arrows(modules: Iterable[Module], graph: dict[str, set[str]]) -> list[str]:
+    """PACKAGE: ONE <-> OTHER of siblings that import each other, and longer circles of siblings."""
+    folders = {module.name for module in modules if module.path.name == "__init__.py"}
+    packages: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for source, targets in graph.items():
+        for target in targets:
+            if fork := _fork(source, target):
+                package, one, other = fork
+                packages[package][one].add(other)
+                packages[package][other] |= set()
+    found = []
+    for package, siblings in sorted(packages.items()):
+        for group in circles(siblings):
+            if not any(f"{package}.{name}" in folders for name in group):
+                continue
+            pairs = [
+                f"{package}: {one} <-> {other}"
+                for one, other in combinations(group, 2)
+                if other in siblings[one] and one in siblings[other]
+            ]
+            found += pairs or [f"{package}: {', '.join(group)}"]
+    return found
+
+
+def _fork(source: str, target: str) -> tuple[str, str, str] | None:
+    """The package in which the ways to two modules part, and the sibling that each goes on by."""
+    ways = source.split("."), target.split(".")
+    for depth, (one, other) in enumerate(zip(*ways, strict=False)):
+        if one != other:
+            return ".".join(ways[0][:depth]), one, other
+    return None
+
+
 def back_arrows(root: Path, graph: dict[str, set[str]]) -> list[str]:
     """Imports from a layer to a higher one, or between two that one line of a contract keeps apart
     (`a | b`), in every container of every contract of kind "layers".
@@ -283,9 +363,18 @@ def measure(root: Path) -> dict[str, Any]:
     naming_mfu = naming(root, "mfu", ".py", ".sql")
     typed = f"{DOCUMENTS.replace('.', '/')}/"
     builders = [module for module in modules if not module.name.startswith(f"{DOCUMENTS}.")]
+    lines, documents = sum(len(module.text.splitlines()) for module in modules), json_files(root)
+    json_lines = {name: len(text.splitlines()) for name, text in documents.items()}
     return {
         "modules": len([m for m in modules if m.path.name != "__init__.py"]),
-        "lines": sum(len(module.text.splitlines()) for module in modules),
+        "lines": lines,
+        "json_lines": sum(json_lines.values()),
+        "lines_together": lines + sum(json_lines.values()),
+        "schema_lines": sum(
+            json_lines[name] for name, text in documents.items() if is_schema(name, text)
+        ),
+        "large_classes": large_classes(modules),
+        "long_files": long_files(modules),
         "largest_folders": dict(list(rooms.items())[:10]),
         "full_folders": {name: n for name, n in rooms.items() if n > FULL},
         "full_test_folders": {name: n for name, n in tests.items() if n > FULL_OF_TESTS},
@@ -300,6 +389,7 @@ def measure(root: Path) -> dict[str, Any]:
         "complex_functions": too_complex(modules),
         "import_circles": circles(graph),
         "back_arrows": back_arrows(root, graph),
+        "folder_back_arrows": folder_back_arrows(modules, graph),
     }
 
 
@@ -309,6 +399,11 @@ def table(found: dict[str, Any]) -> Iterator[str]:
     rows = {
         "modules in albor_core and albor_tui": found["modules"],
         "lines of code, all counted": f"{found['lines']:,}",
+        "lines of JSON": f"{found['json_lines']:,}",
+        "both together": f"{found['lines_together']:,}",
+        "lines of JSON schema by hand": found["schema_lines"],
+        f"classes over {CLASS_LINES} lines or {CLASS_METHODS} methods": len(found["large_classes"]),
+        f"files over {FILE_LINES} lines": len(found["long_files"]),
         "modules flat in the largest folders": largest,
         f"folders of more than {FULL} modules": len(found["full_folders"]),
         f"test folders of more than {FULL_OF_TESTS}": len(found["full_test_folders"]),
@@ -322,6 +417,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         f"functions of complexity above {TOO_COMPLEX}": len(found["complex_functions"]),
         "import circles": len(found["import_circles"]),
         "arrows back up": len(found["back_arrows"]),
+        "folder-level back arrows": len(found["folder_back_arrows"]),
     }
     yield "| what | figure |"
     yield "| --- | --- |"

@@ -122,7 +122,7 @@ def run() -> None:
         open_streams()
         try:
             code = _exit_code()
-        except BrokenPipeError:  # nobody reads the message about it either
+        except BrokenPipeError:  # no process reads the message about it either
             code = broken_pipe()
         code = close_stdout() or code
     except KeyboardInterrupt:  # while the end of it was being told

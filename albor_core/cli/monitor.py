@@ -83,7 +83,7 @@ def _print_no_run(*, once: bool, as_json: bool) -> None:
 
 
 def _print_alerts(runs: Sequence[RunDir], alerts: dict[RunDir, AlertLines]) -> None:
-    """Those that came since the last time; `alerts` keeps what each run has said."""
+    """Print alerts since the last time; `alerts` keeps those that were printed of each run."""
     for run in runs:
         if run not in alerts:
             alerts[run] = AlertLines(run)
@@ -94,7 +94,7 @@ def _print_alerts(runs: Sequence[RunDir], alerts: dict[RunDir, AlertLines]) -> N
 def _look_at_all(
     runs: Sequence[RunDir], feeds: dict[RunDir, RunFeed] | None, *, may_go: bool
 ) -> list[RunDir]:
-    """A look at each; returns those that somebody removed meanwhile, if they may go."""
+    """Print an update of each run; return those that were removed meanwhile, if that is allowed."""
     gone = []
     for run in runs:
         try:
@@ -128,7 +128,7 @@ def _chosen(target: str | None) -> list[RunDir]:
 
 
 def _look(run: RunDir, feeds: dict[RunDir, RunFeed] | None) -> None:
-    """A document, with `feeds`, or a line. Raises NotFoundError where the run is no more."""
+    """Print a document, with `feeds`, or a line. Raises NotFoundError if the run is gone."""
     if not run.run_json.is_file():
         raise NotFoundError(f"{run.path}: no run directory", hint="albor runs ls")
     if feeds is not None:

@@ -18,7 +18,7 @@ from albor_core.config.sections.optimizer import OptimizerConfig
 from albor_core.config.sections.section import Section
 from albor_core.config.sections.training import TrainingConfig
 from albor_core.config.text.fields import FieldTree
-from albor_core.config.text.problems import Places, problems_of
+from albor_core.config.text.problems import Places, field_problems
 from albor_core.config.text.strict_yaml import YamlDocument
 from albor_core.run.errors import Problem
 
@@ -59,7 +59,7 @@ class Config(Section):
 
     @property
     def sequences_per_step(self) -> int:
-        """Of all ranks."""
+        """Sequences per step of all ranks together."""
         return self.data.batch_size * self.training.gradient_accumulation
 
     def on_ranks(self, world_size: int) -> Config:
@@ -110,7 +110,7 @@ def _settings_problems(settings: type[Section] | None, given: Mapping[str, Any])
     except ValidationError as error:
         # where they stand is said by the caller, as of all sections
         nowhere = Places(YamlDocument(None), {}, "", FieldTree(Config, settings))
-        return problems_of(error, nowhere, above=("recipe",))
+        return field_problems(error, nowhere, above=("recipe",))
     return []
 
 

@@ -20,12 +20,7 @@ from albor_core.config.sections.section import Section
 from albor_core.config.text.fields import limits
 from albor_core.run.values.numbers import WRITTEN
 
-_BOUNDS = {
-    "gt": "exclusiveMinimum",
-    "ge": "minimum",
-    "lt": "exclusiveMaximum",
-    "le": "maximum",
-}
+_BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 _NUMBER = {"type": "string", "pattern": f"^(?:{WRITTEN})$"}
 _WORDS = {"enum": ["true", "false", "yes", "no", "on", "off"]}  # beside true and false
 

@@ -22,7 +22,7 @@ from albor_core.config.sections.section import CROSS_CHECK
 from albor_core.config.text.config_file import packaged_config, packaged_configs, read_config_file
 from albor_core.config.text.fields import FieldTree, children
 from albor_core.config.text.overrides import override
-from albor_core.config.text.problems import Places, problems_of
+from albor_core.config.text.problems import Places, field_problems
 from albor_core.config.text.strict_yaml import MAX_BYTES, YamlDocument, read_yaml, refusal
 from albor_core.run.errors import NotFoundError, Problem
 
@@ -95,7 +95,7 @@ def guard_options(options: Sequence[str]) -> dict[str, Any]:
     try:
         section = GuardConfig.model_validate(data.get("guard"))
     except ValidationError as error:
-        found += problems_of(error, places, above=("guard",))
+        found += field_problems(error, places, above=("guard",))
         raise refusal([_as_option(problem) for problem in found]) from error
     if found:
         raise refusal([_as_option(problem) for problem in found])
@@ -156,7 +156,7 @@ def _checked(
         between = [*_about_others([*contradictions, *found_between], lost), *_missing(data, mode)]
         if more is not None and "monitoring" in right:
             between += more(right["monitoring"].model_dump(mode="json"))
-        found = [*problems_of(error, places, between=between), *found]
+        found = [*field_problems(error, places, between=between), *found]
     else:
         if (found or unread) and more is not None:
             found += [
@@ -169,7 +169,7 @@ def _checked(
 
 
 def _beside(unread: Sequence[Problem], found: Sequence[Problem]) -> Iterator[Problem]:
-    """Those of `found` that are not about a value which could not be read, and so is empty."""
+    """Problems in `found` that are not about a value which could not be read, and so is empty."""
     lost = [problem.field for problem in unread]
     for problem in found:
         if not any(f"{problem.field}.".startswith(f"{field}.") for field in lost if field):
@@ -177,7 +177,7 @@ def _beside(unread: Sequence[Problem], found: Sequence[Problem]) -> Iterator[Pro
 
 
 def _in_order(found: Iterable[Problem]) -> list[Problem]:
-    """By their lines, those of overrides last; of one line as they come."""
+    """Problems in the order of their lines, those of overrides last."""
     lines = {problem: problem.file.rpartition(":")[2] for problem in found}
     # a number is a line, and what has none stands behind all
     return sorted(lines, key=lambda one: int(lines[one]) if lines[one].isdigit() else 1 << 62)
@@ -240,7 +240,7 @@ def _contradictions(error: ValidationError, section: str) -> Iterator[Problem]:
 
 
 def _about_others(found: Iterable[Problem], lost: Collection[str]) -> Iterator[Problem]:
-    """Those that no field has a part in whose value is not known."""
+    """Problems that do not involve a field whose value is unknown."""
     for problem in found:
         words = re.findall(r"\w+", f"{problem.field} {problem.message} {problem.hint}")
         if not set(words) & set(lost):

@@ -108,7 +108,7 @@ def _remove(run: RunDir, above: list[Path]) -> None:
     """Remove the unpacked run, and the folders that were made for it, innermost first."""
     shutil.rmtree(run.path, ignore_errors=True)
     for folder in above:
-        with suppress(OSError):  # somebody else uses it by now
+        with suppress(OSError):  # another process uses it by now
             folder.rmdir()
 
 

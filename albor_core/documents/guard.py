@@ -145,10 +145,7 @@ class CrashDocument(_CrashClass):
     truncated: list[Any]
 
 
-class ExitDocument(TypedDict):
-    """RUN_DIR/exit.json: the trainer's last words."""
-
-    schema: Literal["albor.exit/1"]
+class ExitFields(TypedDict):
     run_id: str
     attempt: int | None
     nonce: str | None
@@ -158,10 +155,20 @@ class ExitDocument(TypedDict):
     message: str
     error: Any
     wall: float | None
+
+
+class ExitDocument(ExitFields):
+    """RUN_DIR/exit.json: the trainer's last words."""
+
+    schema: Literal["albor.exit/1"]
     lines_lost: NotRequired[int]
     """Lines that its program logged and no disk took."""
     console_bytes_lost: NotRequired[int]
     """Bytes that it printed and no log took."""
+
+
+class LastExit(ExitFields):
+    schema: str
 
 
 class GuardCommandDocument(TypedDict):
@@ -286,16 +293,3 @@ class LaunchDocument(TypedDict):
     umask: int | None
     has_secrets: NotRequired[bool]
     """argv held secrets, which are left out of this file."""
-
-
-class ExitFields(TypedDict):
-    schema: str
-    run_id: str
-    attempt: int | None
-    nonce: str | None
-    code: int
-    reason: str | None
-    step: int | None
-    message: str
-    error: Any
-    wall: float | None

@@ -40,7 +40,7 @@ def names() -> list[str]:
 
 def schema_of(name: str) -> dict[str, Any]:
     """The whole JSON Schema of the document `name`."""
-    body = shape_of(_types()[name])
+    body = type_schema(_types()[name])
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{name}/1",
@@ -49,7 +49,7 @@ def schema_of(name: str) -> dict[str, Any]:
     return head | body
 
 
-def shape_of(kind: Any) -> dict[str, Any]:
+def type_schema(kind: Any) -> dict[str, Any]:
     """The schema of a type: what a value of it may be."""
     shapes = _Shapes(kind)
     made = shapes.of(kind)

@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from albor_core.documents.alerts import AlertFields, AttentionFields
 from albor_core.documents.guard import GuardNow, StatusFields
-from albor_core.documents.runs import AttemptFields, MetricSummary
+from albor_core.documents.runs import AttemptFields, HeadlineFields, MetricSummary
 from albor_core.documents.shapes import Amount, Closed, GitState, Scalar, Severity
 
 
@@ -97,14 +97,7 @@ class TerminalChoices(TypedDict):
     charts: list[TerminalChart]
 
 
-class RunNowFields(TypedDict):
-    id: str
-    name: str
-    experiment: str
-    kind: str
-    path: str
-    host: str | None
-    created: float | None
+class RunNowFields(HeadlineFields):
     status: str
     detail: str | None
     is_live: bool | None
@@ -113,21 +106,12 @@ class RunNowFields(TypedDict):
     is_starting: bool
     """A later attempt than the first is at work and has come to no step yet: step is null."""
     age_s: float | None
-    last_wall: float | None
     attempt: int | None
     step: int | None
-    max_steps: int | None
     progress: float | None
     tokens: int | None
-    loss: float | None
-    val_loss: float | None
-    val_ppl: float | None
-    val_bpb: float | None
     val_step: int | None
     """The step of val_loss, where that is known."""
-    best_val_loss: float | None
-    tokens_per_s: float | None
-    mfu: Any
     eta_s: Any
     eta_low_s: float | None
     eta_high_s: float | None
@@ -140,7 +124,6 @@ class RunNowFields(TypedDict):
     """The metrics that stand for the run, at most four or all that are pinned, the first one first:
     pinned, with a goal, the house's losses, of other data, what moves most.
     """
-    alerts_open: int | None
     severity: Severity
     last_alert: str | None
     rules_watching: int | None
@@ -155,16 +138,13 @@ class RunNowFields(TypedDict):
     """What the run used of each budget, and what it comes to; also of what has no limit."""
     optimizer: str | None
     model_path: str | None
-    seed: int | None
     git_commit: str | None
     command: list[str]
     terminal: TerminalChoices | None
-    ended_wall: float | None
     lines_lost: int
     console_bytes_lost: int
     attempts_total: int | None
     is_pinned: bool | None
-    tags: list[Any]
 
 
 class RunNow(RunNowFields):

@@ -32,7 +32,7 @@ class AttemptFields(TypedDict):
     report: str | None
 
 
-class RunRowFields(TypedDict):
+class HeadlineFields(TypedDict):
     id: str
     name: str
     experiment: str
@@ -41,15 +41,8 @@ class RunRowFields(TypedDict):
     path: str
     host: str | None
     seed: int | None
-    git_commit: Any
-    git_dirty: Any
-    ended_status: str | None
-    ended_reason: str | None
     ended_wall: float | None
-    attempts: int | None
-    last_step: int | None
     max_steps: int | None
-    tokens: float | None
     loss: float | None
     val_loss: float | None
     val_ppl: float | None
@@ -57,11 +50,21 @@ class RunRowFields(TypedDict):
     best_val_loss: float | None
     tokens_per_s: float | None
     mfu: Any
-    first_wall: float | None
     last_wall: float | None
     alerts_open: int | None
-    pinned: bool | None
     tags: list[Any]
+
+
+class RunRowFields(HeadlineFields):
+    git_commit: Any
+    git_dirty: Any
+    ended_status: str | None
+    ended_reason: str | None
+    attempts: int | None
+    last_step: int | None
+    tokens: float | None
+    first_wall: float | None
+    pinned: bool | None
 
 
 class MetricFigures(TypedDict):
@@ -85,7 +88,7 @@ class RunsDigestDocument(TypedDict):
     digest: str
 
 
-class ListedRun(RunRowFields):
+class StandingFields(TypedDict):
     status: str
     silent_s: float | None
     """For how long a run at work has given no news, where that is ten times what its steps take and
@@ -93,6 +96,11 @@ class ListedRun(RunRowFields):
     """
     parent: str | None
     """The run whose checkpoint this one began from."""
+    lines_lost: int
+    """Lines that its program logged and no disk took."""
+
+
+class ListedRun(RunRowFields, StandingFields):
     metrics: list[MetricSummary]
     """The metrics that stand for the run, at most four or all that are pinned, the first one first:
     pinned, with a goal, the house's losses, of other data, what moves most.
@@ -107,8 +115,6 @@ class ListedRun(RunRowFields):
     """Bytes of its journal that are not in the store: what is shown may be a part of what
     it wrote.
     """
-    lines_lost: int
-    """Lines that its program logged and no disk took."""
 
 
 class RunsListGroupBand(TypedDict):
@@ -353,18 +359,13 @@ class CopyOrigin(TypedDict):
     """When it last changed."""
 
 
-class RunsShowDocument(TypedDict):
+class RunsShowDocument(StandingFields):
     """Everything recorded about one run."""
 
     schema: Literal["albor.runs.show/1"]
     run: RunRowFields
     argv: list[str | None]
     facts: dict[str, Any]
-    status: str
-    silent_s: float | None
-    """For how long a run at work has given no news, where that is ten times what its steps take and
-    at least 30 s; null otherwise.
-    """
     watched: str
     """Of a run at work: "watched by 3 rules and 1 budget", "not watched"."""
     sinks: list[SinkItem]
@@ -402,14 +403,10 @@ class RunsShowDocument(TypedDict):
     """
     crashes: list[CrashSummary]
     """How its attempts died, the newest first, at most 20."""
-    parent: str | None
-    """The run whose checkpoint this one began from."""
     children: list[str]
     """The runs that began from a checkpoint of this one."""
     cut_short: str
     """What its journal lacks of what a store or its last words know; empty: nothing."""
-    lines_lost: int
-    """Lines that its program logged and no disk took."""
     console_bytes_lost: int
     """Bytes that its program printed and no log took."""
     trace: RunTrace | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from albor_core.documents.guard import ExitFields
+from albor_core.documents.guard import LastExit
 from albor_core.documents.shapes import (
     Amount,
     ArchitectureCommon,
@@ -122,7 +122,7 @@ class TrainApplyDocument(TypedDict):
     run: RunPlace
     outcome: str
     exit_code: int | None
-    exit: ExitFields | None
+    exit: LastExit | None
 
 
 class PlannedArchitecture(ArchitectureCommon):

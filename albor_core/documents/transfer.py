@@ -200,7 +200,7 @@ class ImportedHistory(TypedDict):
     """Values and steps treated as the tracker treats odd ones, by kind."""
     examples: dict[str, ImportExample]
     """The first value of a kind that `unmapped`, `odd` or `damaged` counts, where it is known: a
-    text where it is no number.
+    text if it is not a number.
     """
 
 

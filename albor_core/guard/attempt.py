@@ -37,14 +37,13 @@ _STATUS_LOOK_S = 0.02
 
 @dataclass
 class GuardedAttempt:
-    """A started or adopted program. `process` is None when it ended while nobody watched."""
+    """A started or adopted program. `process` is None when it ended while no guard watched."""
 
     run: RunDir
     number: int
     nonce: str
     process: Process | None
     started_s: float
-    watch: HangWatch
     spared: Callable[[], frozenset[int]] = frozenset
     """The guard's other children, which are not the program's."""
     is_adopted: bool = False
@@ -58,9 +57,14 @@ class GuardedAttempt:
     is_killed_by_us: bool = False
     hang: Hang | None = None
     threads: list[dict[str, Any]] = field(default_factory=list)
-    oom_before: int | None = None
+    oom_before: int | None = field(default_factory=evidence.oom_kills)
+    """Kills of the kernel for want of memory, before it started."""
     state: Mapping[str, Any] | None = None
     """The newest whole state document of this very attempt."""
+    watch: HangWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = hang.watch(self.run.id, self.nonce, time.monotonic())
 
     @property
     def log(self) -> Path:
@@ -69,12 +73,12 @@ class GuardedAttempt:
 
     @property
     def stacks(self) -> Path:
-        """Where a trainer dumps its Python stacks on SIGUSR1."""
+        """The file to which a trainer dumps its Python stacks on SIGUSR1."""
         return self.run.logs / f"a{self.number:04d}.stacks"
 
     @property
     def pid(self) -> int:
-        """0 for a process nobody saw."""
+        """0 for a process that was never seen."""
         return 0 if self.process is None else self.process.pid
 
     def has_ended(self) -> bool:
@@ -171,7 +175,7 @@ class GuardedAttempt:
         return found
 
     def _state_age_s(self) -> float | None:
-        """By the file's own stamp, which is good enough to tell people."""
+        """The age of the state file by its own time stamp, precise enough for messages."""
         stamp = whole(self.state or NOTHING, "mono_ns")
         age_s = None if stamp is None else time.monotonic() - stamp / 1e9
         return round(age_s, 3) if age_s is not None and age_s >= 0 else None
@@ -203,10 +207,7 @@ class GuardedAttempt:
         """Whether it took its last step; a program that is not ours may say how many there are."""
         told = whole(self.state or NOTHING, "max_steps")
         most = told if launch.max_steps is None else launch.max_steps
-        steps = (
-            whole(self.state or NOTHING, "global_step"),
-            None if words is None else words.step,
-        )
+        steps = (whole(self.state or NOTHING, "global_step"), None if words is None else words.step)
         return most is not None and any(step is not None and step >= most for step in steps)
 
     def ended(
@@ -216,7 +217,6 @@ class GuardedAttempt:
         facts: ExitFacts,
         autopsy: Autopsy,
         launch: Launch,
-        options: Options,
     ) -> Ended:
         """The event that the policy decides on."""
         spoken = None if facts.words is None else facts.words.step
@@ -225,8 +225,8 @@ class GuardedAttempt:
         now_s = time.monotonic()
         lived_s, is_trainer = now_s - self.started_s, launch.kind == "train"
         said = said_by(self.run, self.number)
-        # nobody knows when a program without a tracker takes its first step
-        may_be_early = is_trainer or said.is_tracked or lived_s <= options.start_limit_s
+        # the first step of a program without a tracker is unknown
+        may_be_early = is_trainer or said.is_tracked or lived_s <= launch.options.start_limit_s
         error = evidence.error_line(facts.words, autopsy.python, autopsy.log_tail, status.code)
         return Ended(
             kind=kind,
@@ -265,25 +265,3 @@ def _fault(
     if autopsy.python is not None:
         return autopsy.python[0], autopsy.python[2], step
     return None
-
-
-def new_attempt(
-    run: RunDir,
-    number: int,
-    nonce: str,
-    process: Process | None,
-    *,
-    started_s: float,
-    spared: Callable[[], frozenset[int]] = frozenset,
-) -> GuardedAttempt:
-    """An attempt whose watch begins now."""
-    return GuardedAttempt(
-        run=run,
-        number=number,
-        nonce=nonce,
-        process=process,
-        started_s=started_s,
-        watch=hang.watch(run.id, nonce, time.monotonic()),
-        spared=spared,
-        oom_before=evidence.oom_kills(),
-    )

@@ -33,7 +33,7 @@ def judge(
     """Decide what follows; `status` learns memory, class and reason."""
     launch = status.launch
     kind = classify(exit_status, facts)
-    event = attempt.ended(kind, exit_status, facts, autopsy, launch, launch.options)
+    event = attempt.ended(kind, exit_status, facts, autopsy, launch)
     before = status.memory
     status.memory, action = decide(before, event, launch.options)
     if isinstance(action, Finish) and status.stop is not None:

@@ -1,7 +1,7 @@
 """What to run and how to start its guard: launch.json in, a detached guard process out.
 
 launch.json is written once by whoever starts a run and read by the guard and its stub. It is 0600:
-`env` may hold what the program needs and nobody else should see. A command line with a secret in it
+`env` may hold what the program needs and that must stay secret. A command line with a secret in it
 never gets there: it goes to the guard, and from it to each attempt's stub, in the environment.
 """
 
@@ -36,7 +36,9 @@ IDENTITY = ("ALBOR_RUN_ID", "ALBOR_RUN_DIR", "ALBOR_ATTEMPT", "ALBOR_NONCE", "AL
 # checkout works too.
 CODE_ROOT = Path(__file__).resolve().parents[2]
 _START_LIMIT_S = 30.0  # an interpreter on a loaded machine; usually 0.1
-_STARTED: list[subprocess.Popen[bytes]] = []  # kept so that a guard that ends is no lost zombie
+_STARTED: list[
+    subprocess.Popen[bytes]
+] = []  # kept so that a guard that ends is not left as a zombie
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def read_launch(run: RunDir) -> Launch:
 
 
 def _secret_argv(run: RunDir) -> list[str]:
-    """The command line that launch.json does not hold. ConfigError where nobody handed it over."""
+    """The command line that launch.json does not hold. ConfigError if it was not passed on."""
     try:
         words = json.loads(os.environ.get(HIDDEN_ARGV, ""))
     except ValueError:

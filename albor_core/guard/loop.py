@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from albor_core.guard import preflight
-from albor_core.guard.attempt import GuardedAttempt, new_attempt
+from albor_core.guard.attempt import GuardedAttempt
 from albor_core.guard.commands import GuardCommands
 from albor_core.guard.deaths import evidence, hang
 from albor_core.guard.deaths.past_attempts import (
@@ -83,7 +83,7 @@ class Guard:
         self._look_at_s = 0.0
 
     def run_until_final(self) -> int:
-        """Guard the run; the exit code. Raises InUseError if somebody else works on it."""
+        """Guard the run; the exit code. Raises InUseError if another process works on it."""
         self._begin()
         try:
             turns = self._turns()
@@ -157,7 +157,7 @@ class Guard:
             reap_orphans(self._spared() | ({status.attempt.pid} if status.attempt else set()))
 
     def _spared(self) -> frozenset[int]:
-        """Children of the guard that are no part of the program."""
+        """Children of the guard that do not belong to the program."""
         return self.index_process.pids if self.index_process is not None else frozenset()
 
     # --- init: what is there already -------------------------------------------------------------
@@ -170,7 +170,7 @@ class Guard:
             self.status.memory = remember(previous["memory"], same_boot=same_boot)
         else:
             saved = newest(self.run.checkpoints)
-            # A resumed run's old checkpoint is no progress of this guard's.
+            # A resumed run's old checkpoint does not count as progress of this guard.
             self.status.memory = GuardMemory(checkpoint=None if saved is None else saved[0])
         found = find_trainer(self.run)  # may refuse: then nothing here has been touched
         last = last_attempt(self.run)
@@ -184,19 +184,17 @@ class Guard:
             self._resume_backoff(previous, goes_on and same_boot)
 
     def _look_after(
-        self, number: int, nonce: str, process: Process | None, *, started_s: float
+        self, number: int, nonce: str, process: Process | None, started_s: float
     ) -> GuardedAttempt:
         """Begin to look after an attempt."""
-        attempt = new_attempt(
-            self.run, number, nonce, process, started_s=started_s, spared=self._spared
-        )
+        attempt = GuardedAttempt(self.run, number, nonce, process, started_s, self._spared)
         self.status.attempt = attempt
         return attempt
 
     def _adopt(self, found: LivingTrainer) -> None:
         record = start_record(self.run, found.attempt)
         started_s = time.monotonic() if record is None else int(record["mono_ns"]) / 1e9
-        attempt = self._look_after(found.attempt, found.nonce, found.process, started_s=started_s)
+        attempt = self._look_after(found.attempt, found.nonce, found.process, started_s)
         self.status.number = found.attempt
         attempt.is_adopted = attempt.is_confirmed = True
         attempt.job = job_in(record)
@@ -212,7 +210,7 @@ class Guard:
         """An attempt that ended while no guard watched: judge it by what it left."""
         if not lost.is_open:
             return False
-        attempt = self._look_after(lost.attempt, lost.nonce, None, started_s=time.monotonic())
+        attempt = self._look_after(lost.attempt, lost.nonce, None, time.monotonic())
         record = start_record(self.run, lost.attempt)
         attempt.is_confirmed, attempt.job = record is not None, job_in(record)
         attempt.look(self.options)
@@ -266,7 +264,7 @@ class Guard:
         except OSError as error:
             self._finish_as(Finish("failed", 1, f"cannot start a process: {error}"))
             return
-        attempt = self._look_after(number, nonce, process, started_s=time.monotonic())
+        attempt = self._look_after(number, nonce, process, time.monotonic())
         attempt.is_diagnostic, attempt.job = is_diagnostic, self.job
         self.status.reason = ""
         self.status.enter(GuardState.STARTING)
@@ -323,7 +321,8 @@ class Guard:
         self.status.enter(GuardState.HUNG)
 
     def _wait_for_folder(self, attempt: GuardedAttempt, place: str) -> None:
-        """Its news lies where nobody looks: no reason to end a program that may be well."""
+        """While the run directory is moved, do not count silence as a hang: the program may be
+        well."""
         attempt.watch = replace(attempt.watch, news_s=attempt.watch.looked_s)
         if not self.is_moved:
             self.is_moved = True

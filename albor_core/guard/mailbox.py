@@ -17,7 +17,7 @@ from albor_core.run.rundir import RunDir, read_json
 
 
 def accepted_commands(run: RunDir) -> list[Command]:
-    """Commands to carry out; those that are no good are answered here."""
+    """The commands to carry out; invalid ones are answered here."""
     try:
         found = take_commands(run, time.time())
     except OSError as error:

@@ -40,7 +40,7 @@ class ExitPolicy(StrEnum):
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a process ended: `code` is 0..255 with signals as 128+N, None if nobody can say."""
+    """How a process ended: `code` is 0..255 with signals as 128+N, None if unknown."""
 
     code: int | None
     source: str = "waitid"
@@ -159,7 +159,7 @@ def classify(status: ExitStatus, facts: ExitFacts) -> ExitClass:
 
 
 def _true_code(status: ExitStatus, words: TrainerWords | None) -> int | None:
-    """That of its last words, where it was killed on its way out: it had ended before."""
+    """The exit code in its exit record, if it was killed while exiting: it had ended before."""
     if words is not None and (status.code is None or (status.signal and _is_final(words))):
         return words.code
     return status.code
@@ -170,7 +170,8 @@ def _as_spoken(code: int | None, words: TrainerWords | None) -> ExitClass | None
 
 
 def _as_asked(code: int | None, facts: ExitFacts) -> ExitClass | None:
-    """An ending that somebody asked for: our guard by a signal, others while no guard watched."""
+    """The class of a requested end (by our guard's signal, or while no guard watched), else
+    None."""
     ended_so = facts.killed_by_guard or code in _STOPPING
     if facts.stop_signal is not None and ended_so and not facts.hung:
         return _stopped_by(facts.stop_signal)
@@ -180,7 +181,7 @@ def _as_asked(code: int | None, facts: ExitFacts) -> ExitClass | None:
 
 
 def _failed(code: int | None, facts: ExitFacts) -> ExitClass:
-    """By evidence that outweighs the code, then by the code."""
+    """The class of a failure: by evidence that outweighs the code, else by the code."""
     if FATAL_XIDS.intersection(facts.xids):
         return ExitClass("gpu_lost", ExitPolicy.FATAL)
     if facts.hung:

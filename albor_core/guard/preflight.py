@@ -36,7 +36,7 @@ class Flight:
 def check(run: RunDir, launch: Launch, spare: frozenset[int]) -> Flight:
     """Look before a start. Kills only processes that prove to be of this run's earlier attempts.
 
-    Call it while nobody holds run.lock: then those have no living trainer.
+    Call it while no process holds run.lock: then those have no living trainer.
     """
     problem = _ownership_problem(run) or _disk_problem(run, launch)
     if problem:

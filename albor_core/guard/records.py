@@ -32,9 +32,7 @@ class Ledger:
         self._seq = 0
         self._is_complaining = False
         self._fd = os.open(
-            run.attempts,
-            os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o600,
+            run.attempts, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
@@ -77,7 +75,7 @@ class Ledger:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether somebody removed the file, and surely the run directory with it. No network
+        """Whether the file was removed, and surely the run directory with it. No network
         trouble looks like this: an open file that is merely out of reach keeps its name.
         """
         try:
@@ -87,7 +85,7 @@ class Ledger:
 
     @property
     def moved_to(self) -> str | None:
-        """Where the run directory lies now if somebody moved it; the open file tells."""
+        """The path of the run directory now, if it was moved; found by the open file."""
         try:
             here = os.fstat(self._fd)
             if here.st_nlink == 0:
@@ -134,7 +132,7 @@ class Ledger:
 
 
 def log_line(text: str) -> None:
-    """One line into guard.log. Never raises: the log may be on a full disk."""
+    """Write a line to guard.log. Never raises: the log may be on a full disk."""
     try:
         sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n")
         sys.stderr.flush()

@@ -51,7 +51,7 @@ def inherited_attempt(environ: Mapping[str, str]) -> SupervisedAttempt | None:
 
 
 def is_asked_to_stop(attempt: SupervisedAttempt) -> bool:
-    """Whether the guard of this attempt passes a stop on that somebody asked for."""
+    """Whether the guard of this attempt passes a requested stop on."""
     if not attempt.is_guarded:
         return False
     guard = read_guard(attempt.dir) or {}
@@ -59,7 +59,7 @@ def is_asked_to_stop(attempt: SupervisedAttempt) -> bool:
 
 
 def _has_the_lock(run: RunDir, environ: Mapping[str, str]) -> bool:
-    """Whether the descriptor came with us: then nobody here may open and close the lock's file."""
+    """Whether the descriptor came with us: then no code here may open and close the lock's file."""
     try:
         inherited = os.fstat(int(environ.get("ALBOR_RUN_LOCK_FD", "-1")))
         return os.path.samestat(inherited, run.run_lock.stat())

@@ -28,7 +28,7 @@ from albor_core.store.rows.run_row import RunRow
 
 _ROWS = 5_000  # read in one go
 _RECENT_S = 3600.0  # a guard restarts within it what it restarts at all
-_ARREARS_S = 5.0  # for what ended runs wrote last and nobody indexed
+_ARREARS_S = 5.0  # for the last lines of ended runs that are not indexed
 
 
 def runs(

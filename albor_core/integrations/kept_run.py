@@ -54,7 +54,7 @@ def keep(folder: Folder, run_id: str, names: Iterable[str] = (".",)) -> None:
 
 
 def run_of_checkpoint(checkpoint: Folder | None) -> tuple[str | None, str | None]:
-    """As `run_of_mark`, of a checkpoint's file or folder."""
+    """The run of a checkpoint's file or folder, as `run_of_mark`."""
     if checkpoint is None:
         return None, None
     path = Path(checkpoint)
@@ -107,6 +107,6 @@ def parameters(*models: Any) -> dict[str, Any]:
         found = [one for model in models for one in model.parameters()]
         total = sum(one.numel() for one in found)
         trainable = sum(one.numel() for one in found if one.requires_grad)
-    except Exception:  # somebody else's object
+    except Exception:  # a foreign object
         return {}
     return {"parameters": {"total": total, "trainable": trainable}}

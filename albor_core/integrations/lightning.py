@@ -35,7 +35,7 @@ class _PromisedRun:
         return getattr(self._logger._run, name)
 
 
-class AlborLogger(_Logger):  # type: ignore[misc]  # lightning is no dependency of ours
+class AlborLogger(_Logger):  # type: ignore[misc]  # lightning is not a dependency of ours
     """The run begins with the first thing that is logged, and stays open over fit, validate and
     test: `finish()` or the end of the program closes it, an exception in the Trainer at once. The
     arguments are those of `track.start`. A Trainer that is given a checkpoint (`ckpt_path`) goes on
@@ -118,8 +118,8 @@ class AlborLogger(_Logger):  # type: ignore[misc]  # lightning is no dependency 
 
     @_rank_zero_only  # type: ignore[untyped-decorator]
     def log_graph(self, model: Any, input_array: Any = None) -> None:
-        """Of a model's graph its number of parameters is recorded; of its Trainer, which checkpoint
-        it goes on from.
+        """Record the parameter count; the graph itself is not stored. Remember the checkpoint that
+        the Trainer resumes from.
         """
         trainer = getattr(model, "_trainer", None)
         self._resume_from = self._resume_from or getattr(trainer, "ckpt_path", None)

@@ -3,7 +3,7 @@
 A time is the median over interleaved rounds, so that a drifting clock hits all alike; forward alone
 and forward with backward, with inputs drawn once and cycled (on a GPU through more than its L2
 holds; values do not change a time, and some ops write over them). A candidate that fails parity is
-listed with its number and not timed: how fast a wrong result comes is nobody's business.
+listed with its number and not timed: the speed of a wrong result is irrelevant.
 `benchmarks/step/kernels.py` also knows peers, bytes and graphs.
 """
 

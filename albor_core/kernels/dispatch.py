@@ -311,7 +311,7 @@ def _examined(
     *,
     unraced: str,
 ) -> Choice:
-    """By parity and, unless there is a reason why Triton is `unraced`, by speed."""
+    """The choice by parity and, unless there is a reason why Triton is `unraced`, by speed."""
     reason, found = _check(op, device, dtype)
     if reason:
         log.warning("%s: triton on %s in %s is NOT used: %s", op.name, device, dtype, reason)
@@ -379,7 +379,7 @@ def _cost(op: Op, device: torch.device, dtype: torch.dtype) -> FloorCost | None:
     try:
         with torch.autocast(device.type, enabled=False), FlopCounterMode(display=False) as counter:
             made = results(op.reference, case)
-    except Exception as error:  # a count is no reason to fail
+    except Exception as error:  # a count must not cause a failure
         log.info("%s: its operations cannot be counted: %s", op.name, error)
         return None
     outs = [t for name, t in made.items() if name.startswith("output")]

@@ -6,7 +6,7 @@ over a million numbers hides one wrong column. Two details keep the rule honest:
 - an error no larger than the dtype's unit roundoff of the result is always allowed: correct
   rounding costs that;
 - errors are pooled over a few scalings of the inputs, so that one lucky rounding of the reference
-  in a tiny tensor condemns nobody.
+  in a tiny tensor fails no candidate.
 One of the passes has upstream gradients of 1e5 where the dtype holds them: what is fine at 1 and
 not a number there (an accumulator of half the width, a product of transposed tiles) is found.
 """

@@ -40,7 +40,7 @@ def _home() -> Iterator[None]:
         yield
     except AlborError:
         if not was_there:
-            with suppress(OSError):  # not empty: somebody uses it by now
+            with suppress(OSError):  # not empty: another process uses it by now
                 home.rmdir()
         raise
 

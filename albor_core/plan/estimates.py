@@ -111,7 +111,7 @@ def schedule(
     steps = training.max_steps if training.max_steps is not None else reachable
     updates = steps
     if (training.batch_ramp or place is not None) and steps is not None:
-        # data of unknown size is no limit
+        # data of unknown size is not a limit
         updates = Clock.of(config, sequences or steps * per_step, unit).last_step(start)
     return PlannedSteps(
         sequences=sequences,

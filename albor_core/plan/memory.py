@@ -202,7 +202,7 @@ def _fused(config: Config, counts: ParameterCounts) -> MemoryEstimate:
     Where segments of blocks are computed again, it is that of the layers of one, and 5 D bytes a
     token at the beginning of each but the last.
 
-    Up to GRAPHED_TOKENS a step is replayed as CUDA graphs, whose memory nobody else uses. An
+    Up to GRAPHED_TOKENS a step is replayed as CUDA graphs, whose memory no other part uses. An
     evaluation has one layer at a time, 13 D + 8 H E + 4 K E + 4 F bytes a token, and then logits in
     pieces. That of fp8 is the plain model's, which makes half copies of all weights.
 

@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
 _TICKS = 5  # about so many on an axis
 _PLAIN_BELOW = 1e4
 _MOST_DECADES = 8  # with a tick each
-_HUGE = 1e150  # beyond it differences overflow, and nobody reads the axis
+_HUGE = 1e150  # beyond it differences overflow, and the axis is unreadable
 COLOURS = (
     "#c4581a", "#1f7a9c", "#7450b8", "#2f7d3a", "#a3375f",
     "#8a6300", "#3a5bbf", "#00807a", "#b03a2e", "#5d6470",

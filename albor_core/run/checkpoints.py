@@ -6,7 +6,7 @@
     bad-step-00001200    damaged and set aside; bad-step-00001200-2 where that name is taken
     best.json            which step has the lowest validation loss
 
-Anything else in the folder is somebody else's.
+Anything else in the folder is foreign.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def name_of(step: int) -> str:
 
 
 def parse(name: str) -> CheckpointName | None:
-    """None for a name that no checkpoint has, whatever became of it."""
+    """The parsed name; None for a name that no checkpoint has, in any state."""
     match = _NAME.fullmatch(name)
     if match is None or (match[3] and not match[1]):
         return None

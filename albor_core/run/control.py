@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets
 import signal
 import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.run.errors import TryAgainError, UsageError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
@@ -24,6 +23,9 @@ from albor_core.run.guard_state import GuardState, read_guard
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import signal_holder
 from albor_core.run.rundir import RunDir, read_json
+
+if TYPE_CHECKING:
+    from albor_core.documents.guard import GuardAnswerDocument
 
 COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "rollback", "retry_now", "ack")
 ANDON = "andon"  # the sender of what a rule asks for
@@ -71,13 +73,13 @@ def person(sender: str) -> str:
 
 def send(run: RunDir, cmd: str, *, sender: str, argument: str = "", by: str = "") -> str:
     """Put a command into the inbox; returns its id. A stop that cannot be written is signalled, and
-    its id is BY_SIGNAL. `by`: who asks where it is no person. Raises UsageError for an unknown
+    its id is BY_SIGNAL. `by`: who asks, if it is not a person. Raises UsageError for an unknown
     word, TryAgainError if nothing helps.
     """
     if cmd not in COMMANDS:
         raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))
     refuse_pulled(run, cmd.replace("_", " "), f"albor guard status {run.own_id}")
-    command_id = secrets.token_hex(8)
+    command_id = os.urandom(8).hex()
     body = {
         "schema": "albor.command/1",
         "id": command_id,
@@ -205,16 +207,14 @@ def _why_not(cmd: str, expires: object, now: float) -> str:
 def answer(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
     """Say what became of a command; the newest hundred answers are kept. Raises OSError."""
     outbox = run.guard / "outbox"
-    write_json(
-        outbox / f"{command_id}.json",
-        {
-            "schema": "albor.answer/1",
-            "id": command_id,
-            "status": status,
-            "detail": detail,
-            "wall": time.time(),
-        },
-    )
+    document: GuardAnswerDocument = {
+        "schema": "albor.answer/1",
+        "id": command_id,
+        "status": status,
+        "detail": detail,
+        "wall": time.time(),
+    }
+    write_json(outbox / f"{command_id}.json", document)
     old = sorted(outbox.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-_KEPT_ANSWERS]
     for path in old:
         path.unlink(missing_ok=True)

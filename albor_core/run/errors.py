@@ -85,7 +85,7 @@ class DataError(AlborError):
 
 
 class InUseError(AlborError):
-    """Somebody else holds the lock, or another host owns the directory."""
+    """Another process holds the lock, or another host owns the directory."""
 
     exit_code, code = 8, "in_use"
 

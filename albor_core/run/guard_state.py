@@ -29,7 +29,7 @@ class GuardState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     HUNG = "hung"  # its stacks are asked for, then it is ended
-    STOPPING = "stopping"  # somebody asked for the end, the program was told
+    STOPPING = "stopping"  # the end was requested, the program was told
     COLLECTING = "collecting"  # the program has ended: how, and what now?
     BACKOFF = "backoff"  # waits before the next start
     DONE = "done"
@@ -38,11 +38,7 @@ class GuardState(StrEnum):
 
 
 _S = GuardState
-GUARD_ENDS: Mapping[str, str] = {
-    _S.DONE: "completed",
-    _S.FAILED: "failed",
-    _S.STOPPED: "stopped",
-}
+GUARD_ENDS: Mapping[str, str] = {_S.DONE: "completed", _S.FAILED: "failed", _S.STOPPED: "stopped"}
 """The last states of a guard -> how its run ended."""
 _LOOKED_AFTER = frozenset({_S.HUNG, _S.STOPPING, _S.COLLECTING})
 MOVES: Mapping[GuardState, frozenset[GuardState]] = {

@@ -45,11 +45,7 @@ class Journal(LineAppender):
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        attempt: int,
-        dumps: Callable[[dict[str, Any]], bytes] | None = None,
+        self, path: Path, *, attempt: int, dumps: Callable[[dict[str, Any]], bytes] | None = None
     ) -> None:
         """`dumps` encodes JSON without spaces, NaN and Inf as null, faster than the standard
         library, which is all that this file may import; TypeError is what it may raise.

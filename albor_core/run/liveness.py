@@ -51,9 +51,9 @@ def take_lock(path: Path, *, inheritable: bool = False) -> int:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Pid that holds the record lock on `path`; 0 if it is not visible from here; None if nobody
-    does. Asking takes no right to write: a live run on a mount that we may only read is alive. A
-    program may ask about its own run.
+    """Pid that holds the record lock on `path`; 0 if it is not visible from here; None if no
+    process does. Asking takes no right to write: a live run on a mount that we may only read is
+    alive. A program may ask about its own run.
     """
     if (own := _own_descriptor(path)) is not None:
         return _query(own) or (os.getpid() if _is_held_by(own) else None)
@@ -85,7 +85,7 @@ def deleted_lock_holder(path: Path) -> int | None:
 
 
 def _locks_of_deleted() -> Iterator[tuple[str, int]]:
-    """Where deleted lock files were that processes hold, and whose those are."""
+    """The former paths of deleted lock files that processes hold, and the pids."""
     end = ".lock (deleted)"
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -135,7 +135,7 @@ def _query(fd: int) -> int | None:
 
 
 def signal_holder(path: Path, number: int, is_meant: Callable[[list[str]], bool]) -> bool:
-    """Signal the process that holds the record lock on `path`; False if that is nobody, somebody
+    """Signal the process that holds the record lock on `path`; False if there is none, another user
     else's, or not what `is_meant` says of its argv.
 
     The pidfd is opened between two looks at the lock: whatever a file says, and whatever becomes of

@@ -128,7 +128,7 @@ class StateWriter:
             raise
 
     def _write(self) -> None:
-        """What is newest, if somebody else has not. Nothing older is written after it."""
+        """Write the newest state, unless another thread did. Nothing older is written after it."""
         with self._disk:
             with self._lock:
                 raw, self._unwritten = self._unwritten, None

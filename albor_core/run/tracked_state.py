@@ -107,7 +107,7 @@ class LiveState:
 
     def waiting(self, *, pending: int, dropped: int, error: str | None) -> None:
         """Lines of the journal that wait for the disk, or were given up; told with the next news,
-        since they are no sign of life.
+        since they do not show that it is alive.
         """
         self._state.fields["journal"] = {"pending": pending, "dropped": dropped, "error": error}
 

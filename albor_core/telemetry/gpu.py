@@ -21,7 +21,7 @@ RETRY_S = 60.0  # a driver may be loaded while we run; looking costs an attempte
 PROCESSES_S = 2.0  # the process list is the dear call, and changes seldom
 _MOST_XIDS = 100  # of one look
 _UNCORRECTED, _SINCE_LOADED = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
-_REASONS = {  # bits of nvmlClocksEventReasons; idle and user-set clocks are no throttling
+_REASONS = {  # bits of nvmlClocksEventReasons; idle and user-set clocks are not throttling
     0x4: "power cap",
     0x8: "hardware slowdown",
     0x20: "thermal (software)",
@@ -92,7 +92,7 @@ class Gpus:
             return False
         self._next_try = time.monotonic() + RETRY_S
         try:
-            import pynvml  # noqa: PLC0415  0.02 s and a dlopen, only where somebody samples
+            import pynvml  # noqa: PLC0415  0.02 s and a dlopen, only in a process that samples
         except ImportError:
             self.why_none = "the Python module pynvml is not installed"
             return False

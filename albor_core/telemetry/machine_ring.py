@@ -33,7 +33,7 @@ from albor_core.telemetry.sample import (
 
 SLOTS = 900  # seconds of history
 SLOT_BYTES = 8192
-FRESH_S = 3.0  # a newest sample that is older is nobody's any more
+FRESH_S = 3.0  # an older newest sample means that the sampler is gone
 _HEAD = struct.Struct("<8sQI")  # magic, number of the newest sample, CRC of both
 _SLOT = struct.Struct("<QIId")  # number, bytes, CRC of number and bytes, wall
 _HEAD_BYTES = 4096

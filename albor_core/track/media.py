@@ -51,7 +51,7 @@ def keep(
         writer.put(job)
     except RefusedError as refused:
         writer.refuse(kind, name, refused)
-    except Exception as error:  # of somebody else's object, or memory
+    except Exception as error:  # of a foreign object, or memory
         writer.refuse(kind, name, RefusedError.unreadable(error))
 
 
@@ -128,7 +128,7 @@ def step_of(run: Any, step: Any) -> int | None:
         whole = int(step)
         if whole == step and 0 <= whole < _MAX_STEP:
             return whole
-    except Exception:  # somebody else's object
+    except Exception:  # a foreign object
         whole = -1
     run.odd.note("bad_step", step)
     return last

@@ -66,7 +66,7 @@ class MediaWriter:
     # -- from the program ----------------------------------------------------------------------
 
     def put(self, job: Job) -> None:
-        """Raises RefusedError."""
+        """Raise RefusedError."""
         size = job.medium.size
         with self._news:
             if self._is_over:
@@ -104,7 +104,7 @@ class MediaWriter:
                 )
 
     def add_bytes(self, size: int) -> None:
-        """Of a file that was written beside the thread."""
+        """Count the bytes of a file that was written outside the thread."""
         with self._news:
             self._bytes += size
 
@@ -197,7 +197,7 @@ class MediaWriter:
             return self._written(job)
         except RefusedError as refused:
             self.refuse(job.kind, job.key, refused)
-        except Exception as error:  # a full disk, somebody else's encoder, no memory
+        except Exception as error:  # a full disk, a foreign encoder, no memory
             why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             self.refuse(job.kind, job.key, RefusedError("media_failed", why))
         return None

@@ -54,7 +54,7 @@ def find(run_id: str, folder: str | os.PathLike[str] | None) -> RunDir | None:
 def resume(run: RunDir, how: str) -> tuple[SupervisedAttempt, Past]:
     """Take the run's lock for a further attempt. Nothing is written yet.
 
-    Raises InUseError where somebody works on it or `how` is "never", UsageError where another
+    Raises InUseError where a process works on it or `how` is "never", UsageError where another
     command goes on with it, AlborError where its files cannot be used.
     """
     if open_runs.is_open(run.path):  # asking the kernel would drop our own lock

@@ -76,7 +76,7 @@ def start(
 
     `console=False`, or ALBOR_CONSOLE=0, leaves what the program prints out of its log.
 
-    Raises UsageError for a config of another kind, a home of somebody else, a parent that is no id,
+    Raises UsageError for a config of another kind, another user's home, a parent that is not an id,
     a goal that is none or a run that another command goes on with, InUseError where the run is at
     work or exists and `resume` is "never", NotFoundError where it must exist and does not,
     AlborError where its directory cannot be made or used.
@@ -153,7 +153,7 @@ class QuietRun(Run):
         self.step = step if type(step) is int else self.step + 1
 
     def end(self, **_: Any) -> None:
-        """There is nothing to end."""
+        """Do nothing: a quiet run has no end."""
 
 
 def _begun(
@@ -173,7 +173,7 @@ def _begun(
 
 
 def _check_names(experiment: object, name: object, parent: object) -> None:
-    """Raises UsageError."""
+    """Raise UsageError."""
     for what, text in (("experiment", experiment), ("name", "-" if name is None else name)):
         if not isinstance(text, str) or not text.strip():
             raise UsageError(f"cannot start: {what} {text!r} is not a name", hint="give a text")
@@ -193,7 +193,7 @@ def _whole_steps(given: object) -> int | None:
         whole = int(given)  # type: ignore[call-overload]
         if not isinstance(given, str | bytes) and whole == given and whole >= 0:
             return int(whole)
-    except Exception:  # somebody else's object
+    except Exception:  # a foreign object
         whole = -1
     raise UsageError(
         f"cannot start: max_steps {given!r} is not a number of steps",
@@ -202,7 +202,7 @@ def _whole_steps(given: object) -> int | None:
 
 
 def _check_id(run_id: str | None, resume: str) -> None:
-    """Raises UsageError where these say nothing that could be done."""
+    """Raise UsageError if these say nothing that could be done."""
     if resume not in RESUME:
         raise UsageError(f"cannot start: resume {resume!r}: one of {', '.join(RESUME)}")
     if run_id is None:
@@ -290,7 +290,11 @@ def _fresh(
     code, script = recorded_code(sys.argv, script_of_process())
     seed = settings.get("seed")
     title = printable(name or experiment)
-    for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
+    for last in (
+        False,
+        False,
+        True,
+    ):  # a random id may be taken: three times in a row is not chance
         try:
             run = create_run(
                 Path(folder).expanduser() if folder is not None else albor_home() / "runs",
@@ -319,7 +323,7 @@ def _fresh(
 
 
 def _check_places(folder: str | os.PathLike[str] | None) -> None:
-    """Raises UsageError for a relative path where the working directory has been deleted."""
+    """Raise UsageError for a relative path if the working directory has been deleted."""
     with contextlib.suppress(FileNotFoundError):
         Path.cwd()
         return

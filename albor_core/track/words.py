@@ -65,7 +65,7 @@ def _plain(text: object) -> Any:
 
 
 def say(run: RunDir, words: RunWords) -> None:
-    """Write down what is not said yet; a tag that somebody took away stays away. Where that cannot
+    """Write down what is not said yet; a tag that a user removed stays removed. Where that cannot
     be, as on a full disk, the run goes on without.
     """
     if not any(words):

@@ -42,8 +42,8 @@ def card(device: torch.device) -> str:
 
 
 class KeptChoices:
-    """A folder of them. What cannot be read is decided anew; a folder that takes nothing is no
-    reason to fail.
+    """A folder of them. What cannot be read is decided anew; a folder that takes nothing is not ant
+    an reason to fail.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class KeptChoices:
         self._folder, self._reads, self._card = folder, reads, card
 
     def read(self, op: str, device: torch.device, dtype: str) -> Choice | None:
-        """As `dispatch.Memory`."""
+        """A stored choice, as of `dispatch.Memory`."""
         if not self._reads:
             return None
         try:
@@ -67,7 +67,7 @@ class KeptChoices:
             return None
 
     def write(self, choice: Choice, device: torch.device) -> None:
-        """As `dispatch.Memory`."""
+        """Store a choice, as of `dispatch.Memory`."""
         about = asdict(choice)
         del about["rejected"]
         with suppress(OSError):

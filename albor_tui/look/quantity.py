@@ -24,7 +24,7 @@ def _cell(text: str) -> str:
 
 
 def _odd(value: float | int | None) -> str | None:
-    """The text for a value that is no finite number, None for one that is."""
+    """The text for a value that is not a finite number, None for one that is."""
     return None if quantity.is_finite(value) else _shown(quantity.odd(value))
 
 
@@ -103,7 +103,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """One unit, for how long ago: 8s, 12m, 3h, 5d."""
+    """An age in one unit: 8s, 12m, 3h, 5d."""
     return _shown(quantity.age(seconds))
 
 
@@ -113,7 +113,7 @@ def clock(wall: float | None) -> str:
         return odd
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall))
-    except (OverflowError, ValueError, OSError):  # a number that is no time
+    except (OverflowError, ValueError, OSError):  # a number that is not a time
         return glyphs.current.missing
 
 
@@ -127,7 +127,7 @@ def moment(wall: float, now: float) -> str:
 
 
 def amount(value: float | None) -> str:
-    """Of a budget: 11.2, 2.6B; whole where it is."""
+    """The amount of a budget: 11.2, 2.6B; without decimals if it is whole."""
     if value is not None and 0 < abs(value) < 1000:
         return f"{value:.1f}".removesuffix(".0")
     return si(value)

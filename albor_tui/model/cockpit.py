@@ -33,7 +33,7 @@ class Cockpit(Protocol):
         """Whether an action is not one of those that a read-only cockpit refuses."""
 
     def refresh_attention(self) -> None:
-        """Have what is shown of attention follow a new mark at once. Any thread."""
+        """Show a new mark of an attention entry at once. Any thread."""
 
     def run_screen(self, view: RunView, tab: str = "") -> Screen[Any]:
         """The screen of a run, on one of its tabs, to be pushed."""

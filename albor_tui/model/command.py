@@ -21,7 +21,7 @@ _LOOK_S = 0.05
 
 
 class Cancelled(AlborError):
-    """Somebody wants no answer any more."""
+    """The answer is no longer wanted."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ _VERIFY_S = 24 * 3600.0  # every byte of a data set; who leaves the screen ends 
 
 
 class RunQuery(NamedTuple):
-    """Which runs of the store, and which of them first: by one of its sort keys."""
+    """A query for runs of the store, and their order: by one of its sort keys."""
 
     words: str = ""
     sort: str = "created"
@@ -120,7 +120,8 @@ class LiveDesk:
     def stop(self, run: str, number: str) -> str:
         """Send a signal (of STOP_SIGNALS) to the program of a run without a guard. Raises
         AlborError where that is not provably the run's."""
-        from albor_core.run.program.stop_unguarded import STOP_SIGNALS, signal_program
+        from albor_core.run.exit import STOP_SIGNALS
+        from albor_core.run.program.stop_unguarded import signal_program
 
         if signal_program(find_run(run), number, wait_s=_STOP_S, sender="albor-tui"):
             return f"by SIG{number}"
@@ -324,7 +325,7 @@ def _numbers(section: object) -> dict[str, Any]:
 
 
 class StoreBoard:
-    """All alerts, followed: the store is asked only when somebody wrote to it. Belongs to the
+    """All alerts, followed: the store is asked only after a write to it. Belongs to the
     thread that made it.
     """
 

@@ -56,7 +56,7 @@ def deliver(view: RunView, cmd: str, argument: str = "") -> Iterator[CommandRepo
     if answer is None:
         yield CommandReport(name, cmd, "no answer", f"the guard said nothing in {ANSWER_S:.0f} s")
         return
-    if answer.status == "accepted":  # and not done in time: nobody waits any longer
+    if answer.status == "accepted":  # and not done in time: no one waits any longer
         yield CommandReport(name, cmd, "no answer", f"still under way after {DONE_S:.0f} s")
         return
     yield CommandReport(name, cmd, answer.status, answer.detail)
@@ -91,7 +91,7 @@ class LiveSource:
         return RunArchive(run, store=None if run.path.is_dir() else store)
 
     def _place(self, view: RunView) -> tuple[RunDir, Path | None]:
-        """Where a run is, and the store to ask if it is not there. Raises NotFoundError."""
+        """The directory of a run, and the store to ask if that is gone. Raises NotFoundError."""
         folder = view.folder
         if folder is None:
             raise NotFoundError(f"{view.id}: its folder is not known", hint="albor runs show")

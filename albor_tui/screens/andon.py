@@ -113,18 +113,13 @@ class AndonScreen(RunActionsScreen):
 
     def _arrange(self) -> None:
         shown = tuple(row for row in self._alerts or () if self._is_wanted(row))
-        self.query_one(AlertTable).alerts = shown
+        table = self.query_one(AlertTable)
+        table.alerts = shown
         is_whole = self._open_only and not (self._severity or self._run_id)
         self._is_calm = self._alerts is not None and not shown and (is_whole or not self._alerts)
         self._title(len(shown))
-        empty = self.query_one("#empty", Static)
-        empty.display = not shown
-        self.query_one(AlertTable).display = bool(shown)
-        if (not shown) != self.has_class("-empty"):
-            self.set_class(not shown, "-empty")
-            self.refresh_bindings()
+        self.show_empty(None if shown else self._nothing(), table)
         if not shown:
-            empty.update(self._nothing())
             self.query_one(AlertPanel).alert = None
         self._share_room()
 

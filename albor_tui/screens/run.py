@@ -29,7 +29,6 @@ from albor_tui.model.source import RunFollower
 from albor_tui.screens.base.run_actions import RunActionsScreen
 from albor_tui.screens.charts.curves import MAX_POINTS
 from albor_tui.screens.charts.overview_choice import keys_of
-from albor_tui.screens.dialogs.alert_choice import AlertChoice
 from albor_tui.screens.tabs.page import Page, PageRequest
 from albor_tui.terminal.stylesheet import KeptStylesheet
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
@@ -136,7 +135,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
     def _news(self, follower: RunFollower) -> list[Message]:
         view = follower.poll()
         news: list[Message] = [] if view is None else [RunChanged(view, follower.problem)]
-        if self._tab != "overview":  # nobody looks at its curves and its log
+        if self._tab != "overview":  # its curves and its log are not visible
             self._drawn, self._asked_s = None, -math.inf
             return news
         known = view or self._view
@@ -265,7 +264,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         self.show_message(words_of(error), "$error")
 
     def places(self) -> Iterator[tuple[str, str, Callable[[], Awaitable[None]]]]:
-        """Where the palette leads: each tab and metric in words, and the way there."""
+        """The destinations of the palette: each tab and metric as text, with the function that goes
+        there."""
         for tab in TABS:
             yield f"Tab: {tab.name}", f"key {tab.stroke}", partial(self.action_tab, tab.key)
         known = [one.name for one in self._view.metrics]
@@ -313,6 +313,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         elif len(opened) == 1:
             self._acknowledge(opened)
         else:
+            from albor_tui.screens.dialogs.alert_choice import AlertChoice
+
             self.app.push_screen(AlertChoice(tuple(opened)), self._chosen)
 
     def _chosen(self, alerts: tuple[AlertRow, ...] | None) -> None:

@@ -1,4 +1,4 @@
-"""Leave when the terminal is gone or somebody ends the program, and put the terminal back.
+"""Leave when the terminal is gone or the program is ended, and put the terminal back.
 
 A lost SSH link does not always send SIGHUP, and an app that reads a dead terminal spins at 100 % of
 a core for ever. One thread waits in `poll` for the hang-up of stdin, stdout or stderr, at no cost.

@@ -98,7 +98,7 @@ class Link(threading.Thread):
             self._pace.forget()
 
     def run(self) -> None:
-        """Until `stop`, or until the terminal is gone."""
+        """Write frames until `stop`, or until the terminal is gone."""
         while (data := self._next()) is not None:
             began = time.monotonic()
             try:
@@ -181,7 +181,7 @@ class LinkDriver(TerminalDriver):
         super().process_message(message)
 
     def disable_input(self) -> None:
-        """Nobody reads answers after this."""
+        """Stop reading answers."""
         if self._link is not None:
             self._link.await_answers()
         super().disable_input()

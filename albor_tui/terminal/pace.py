@@ -66,7 +66,7 @@ class Pace:
             self._learn(size, seconds)
 
     def forget(self) -> None:
-        """Nobody hears answers any more."""
+        """Stop expecting answers."""
         self._open.clear()
 
     def answered(self, now: float) -> None:

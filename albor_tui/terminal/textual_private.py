@@ -8,19 +8,23 @@ name which of them a new Textual has changed. Remove a hook when Textual offers 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
 from textual.app import App
 from textual.binding import Binding
 from textual.cache import LRUCache
+from textual.color import Color
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Region
 from textual.message import Message
 from textual.message_pump import MessagePump
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.strip import Strip
@@ -41,6 +45,7 @@ class Hook(NamedTuple):
     signature: str = ""  # of a function; "" for an attribute that `owner` sets
 
 
+_TINT = "(segments: 'Iterable[Segment]', color: 'Color')"
 HOOKS = (
     Hook(Compositor, "_get_renders", Compositor, "(self, crop: 'Region | None' = None)"),
     Hook(Compositor, "_dirty_regions", Compositor),
@@ -57,6 +62,7 @@ HOOKS = (
     Hook(LinuxDriver, "_file", LinuxDriver),
     Hook(ScrollBar, "renderer", ScrollBar),
     Hook(App, "_driver", App),
+    Hook(BackgroundScreen, "process_segments", BackgroundScreen, _TINT),
 )
 
 
@@ -166,7 +172,7 @@ class LazyComponents(Widget):
         return self._used
 
     def _use(self, name: str) -> None:
-        """As Textual's stylesheet does it for all of them."""
+        """Load the styles of one component, as Textual's stylesheet does for all of them."""
         part = DOMNode(classes=name)
         part._attach(self)
         self.app.stylesheet.apply(part, animate=False)
@@ -185,7 +191,7 @@ class TerminalDriver(LinuxDriver):
 
     @property
     def output_fd(self) -> int:
-        """Where frames go."""
+        """The file descriptor that frames are written to."""
         assert self._file is not None, "a terminal"
         return self._file.fileno()
 
@@ -206,3 +212,23 @@ def write_to_terminal(app: App[Any], text: str) -> None:
     if app._driver is not None:
         app._driver.write(text)
         app._driver.flush()
+
+
+_tint_segments = BackgroundScreen.process_segments
+
+
+@lru_cache(maxsize=8192)
+def _tinted(style: Style | None, color: Color) -> Style | None:
+    (cell,) = _tint_segments([Segment(" ", style)], color)
+    return cell.style
+
+
+def remember_tints() -> None:
+    """Mix the colours of what lies below a dialog once for each style: Textual does it for each
+    piece of text at each frame of the dialog, half of what such a frame costs."""
+
+    def process_segments(cls: type, segments: Iterable[Segment], color: Color) -> Iterator[Segment]:
+        for text, style, control in segments:
+            yield Segment(text, style if control else _tinted(style, color), control)
+
+    BackgroundScreen.process_segments = classmethod(process_segments)  # type: ignore[assignment]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from albor_core.config.reference import FieldDoc
 
 now_wall = time.time  # replaced in tests
-NAME = "name"  # the one field that is no part of a config
+NAME = "name"  # the one field that is not part of a config
 
 
 class ConfigList(LineList):

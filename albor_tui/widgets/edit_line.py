@@ -78,7 +78,7 @@ class EditLine(Input):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody types."""
+        """Whether the user is typing."""
         return bool(self.display)
 
     def open(self, text: str, hint: str) -> None:

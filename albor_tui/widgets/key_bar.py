@@ -99,8 +99,8 @@ class KeyBar(ErrorBoundary, Widget):
         return [b for b in listed if b.show] + [b for b in listed if not b.show]
 
     def _is_typed(self, binding: Binding) -> bool:
-        """Whether the key is a letter where somebody types. Textual knows it of most keys, but not
-        of those that it has a name for and Unicode another, such as `slash`."""
+        """Whether the key is a letter in a line that is being typed. Textual knows it of most keys,
+        but not of those that it has a name for and Unicode another, such as `slash`."""
         typing = self.screen.focused
         return typing is not None and typing.check_consume_key(binding.key, binding.key_display)
 

@@ -37,7 +37,7 @@ now_wall = time.time  # replaced in tests
 
 def _aged(view: RunView, now: float) -> RunView:
     """A run that is not alive with the age of its last news at `now`, never younger than it came:
-    nobody polls it any more."""
+    it is not polled any more."""
     if view.is_live or view.last_wall is None:
         return view
     age = max(now - view.last_wall, view.age_s or 0.0)
@@ -88,7 +88,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         self._starts: list[int] = []  # index of the first run of each group
         self._heads: list[int] = []  # the line of each heading
         self._now = now_wall()  # of which the ages are
-        self._is_in_view = True  # the cursor, until somebody scrolls away from it
+        self._is_in_view = True  # the cursor, until the user scrolls away from it
 
     def on_mount(self) -> None:
         self.set_interval(AGES_S, self.refresh_ages)

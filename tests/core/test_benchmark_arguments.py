@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -114,54 +115,78 @@ def test_paths_are_told_from_what_cannot_be_one(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("cockpit/startup.py", "--rounds", "0"),
-        ("tracker/waiting.py", "--rounds", "-1"),
-        ("tracker/console.py", "--rounds", "two"),
-        ("step/step_pairs.py", "--against", ".", "--pairs", "0"),
-        ("cockpit/scale.py", "log", "--rounds", "0"),
-        ("step/scaling.py", "--sizes", "0"),
-        ("step/scaling.py", "--batch", "0"),
-        ("step/bricks.py", "--batch", "0"),
-        ("step/generate.py", "--batch", "0"),
-        ("step/generate.py", "--layers", "0"),
-        ("step/plan_probe.py", "--runs", "0"),
-        ("tracker/make_history.py", "home", "--runs", "0"),
-        ("watching/expected_loss.py", "--runs", "0"),
-    ],
-    ids=lambda words: f"{words[0]} {words[-2]}",
+NO_ROUNDS = (
+    ("cockpit/startup.py", "--rounds", "0"),
+    ("tracker/waiting.py", "--rounds", "-1"),
+    ("tracker/console.py", "--rounds", "two"),
+    ("step/step_pairs.py", "--against", ".", "--pairs", "0"),
+    ("cockpit/scale.py", "log", "--rounds", "0"),
+    ("step/scaling.py", "--sizes", "0"),
+    ("step/scaling.py", "--batch", "0"),
+    ("step/bricks.py", "--batch", "0"),
+    ("step/generate.py", "--batch", "0"),
+    ("step/generate.py", "--layers", "0"),
+    ("step/plan_probe.py", "--runs", "0"),
+    ("tracker/make_history.py", "home", "--runs", "0"),
+    ("watching/expected_loss.py", "--runs", "0"),
 )
-def test_no_round_is_refused_by_name_and_without_a_traceback(words):
-    said = f"argument {words[-2]}: {words[-1]!r} is not a whole number above 0"
-    refused(words, said)
+NO_CONFIG = ("--config", "/nope.yaml")
+NO_FIELD = ("--set", "nope.x=1")
+OTHER_REFUSALS = {
+    ("step/generate.py", *NO_CONFIG): "--config: /nope.yaml: No such file",
+    ("step/plan_probe.py", *NO_CONFIG): "--config: /nope.yaml: No such file",
+    ("step/plan_probe.py", *NO_FIELD): "--set nope.x=1: nope.x: is not a field",
+    ("step/bricks.py", "--rounds", "0"): "--rounds 0 without --delays measures nothing",
+}
+EACH_IN_A_FORK = """
+import json, os, runpy, sys, tempfile
+import torch  # once for all: it takes longer to load than all that follows
+for script, *words in json.loads(sys.stdin.read()):
+    files = [tempfile.TemporaryFile() for _ in range(2)]
+    if not (pid := os.fork()):
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, file in enumerate(files, 1):
+            os.dup2(file.fileno(), number)
+        sys.argv, sys.path[0] = [script, *words], os.path.dirname(script)
+        runpy.run_path(script, run_name="__main__")
+        sys.exit()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for file in files:
+        file.seek(0)
+    print(json.dumps([code, *(file.read().decode() for file in files)]), flush=True)
+"""
 
 
-def refused(words, said, **how):
-    script, *rest = words
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    """What each script left that was started with words it refuses: code, stdout, stderr."""
+    lines = [*NO_ROUNDS, *OTHER_REFUSALS]
     done = subprocess.run(
-        [sys.executable, BENCHMARKS / script, *rest],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **how,
-    )
-    last = done.stderr.splitlines()[-1]
-    assert (done.returncode, done.stdout) == (2, "") and said in last
-    assert "Traceback" not in done.stderr
+        [sys.executable, "-c", EACH_IN_A_FORK],
+        input=json.dumps([(str(BENCHMARKS / script), *words) for script, *words in lines]),
+        capture_output=True, text=True, timeout=240, cwd=tmp_path_factory.mktemp("elsewhere"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return dict(zip(lines, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+def refused(left, said):
+    code, out, err = left
+    assert (code, out) == (2, "") and said in err.splitlines()[-1]
+    assert "Traceback" not in err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["step/generate.py", "step/plan_probe.py"])
-def test_a_config_that_is_none_is_named_and_its_own_is_found_from_anywhere(script, tmp_path):
-    refused((script, "--config", "/nope.yaml"), "--config: /nope.yaml: No such file", cwd=tmp_path)
-    if script != "step/generate.py":
-        refused(
-            (script, "--set", "nope.x=1"), "--set nope.x=1: nope.x: is not a field", cwd=tmp_path
-        )
+@pytest.mark.parametrize("words", NO_ROUNDS, ids=lambda words: f"{words[0]} {words[-2]}")
+def test_no_round_is_refused_by_name_and_without_a_traceback(words, refusals):
+    said = f"argument {words[-2]}: {words[-1]!r} is not a whole number above 0"
+    refused(refusals[words], said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "said"), OTHER_REFUSALS.items())
+def test_what_it_cannot_begin_with_is_named_wherever_it_is_started(words, said, refusals):
+    refused(refusals[words], said)
 
 
 @pytest.mark.slow
@@ -184,8 +209,3 @@ def test_the_decoder_of_generate_is_found_from_outside_of_the_checkout(tmp_path)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "batch 1, context 2 + 2" in done.stdout
-
-
-@pytest.mark.slow
-def test_bricks_without_any_part_is_refused():
-    refused(("step/bricks.py", "--rounds", "0"), "--rounds 0 without --delays measures nothing")

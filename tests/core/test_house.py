@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib.util
 import json
 import subprocess
 import sys
@@ -65,6 +67,13 @@ def many(a, b, c):
         case _: pass
     return [x for x in a if x if b], b if c else a
 """
+OF_TYPES = """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from albor_core.left import one
+"""
+LARGE_CLASS = "class Long:\n" + "    x = 1\n" * 450 + "class Short:\n" + "    x = 1\n" * 100
+MANY_METHODS = "class Many:\n" + "    def a(self):\n        def b(): ...\n" * 41
 FILES = {
     "pyproject.toml": PYPROJECT,
     "albor_core/__init__.py": "",
@@ -77,6 +86,21 @@ FILES = {
     "albor_core/right/__init__.py": "",
     "albor_core/right/other.py": "def late():\n    import albor_core.right.third\n",
     "albor_core/right/third.py": "from . import other\n",
+    "albor_core/left/rows/__init__.py": "",
+    "albor_core/left/rows/row.py": "from albor_core.left import cells\n",
+    "albor_core/left/cells/__init__.py": "",
+    "albor_core/left/cells/cell.py": "def late():\n    from albor_core.left.rows import row\n",
+    "albor_core/left/ring/__init__.py": "",
+    "albor_core/left/ring/a.py": "from albor_core.left.to import b\n",
+    "albor_core/left/to/__init__.py": "",
+    "albor_core/left/ring/d.py": "",
+    "albor_core/left/to/b.py": "",
+    "albor_core/left/to/c.py": "from albor_core.left import fro\n",
+    "albor_core/left/to/of_types.py": OF_TYPES,
+    "albor_core/left/fro.py": "import albor_core.left.ring.d\n",
+    "albor_core/left/plain.json": '{"mfu": 1}\n',
+    "albor_core/left/of_others.json": '{"properties":\n {}}\n',
+    "albor_core/left/schemas/a.json": "[\n1,\n2]\n",
     "albor_core/run/__init__.py": "",
     "albor_core/run/names.py": CHECKPOINTS,
     "albor_core/run/upwards.py": "from albor_core.cli.show import Table\n",
@@ -84,7 +108,8 @@ FILES = {
     "albor_core/run/branches.py": BRANCHES,
     "albor_core/run/table.sql": "CREATE TABLE runs (mfu REAL);\n",
     "albor_tui/__init__.py": "",
-    "albor_tui/app.py": "",
+    "albor_tui/app.py": LARGE_CLASS,
+    "albor_tui/many.py": MANY_METHODS,
     "tests/test_a.py": "",
 }
 
@@ -111,15 +136,29 @@ def figures(tmp_path_factory):
 
 
 def test_a_folder_is_full_by_its_modules_alone(figures):
-    assert figures["full_folders"] == {"albor_tui": 17}
+    assert figures["full_folders"] == {"albor_tui": 18}
     assert figures["full_test_folders"] == {}
     assert figures["largest_folders"]["albor_core/run"] == 4
-    assert figures["modules"] == 26
+    assert figures["modules"] == 35
 
 
 def test_every_line_counts(figures):
     of_the_house = [text for name, text in FILES.items() if name.endswith(".py") and text]
     assert figures["lines"] == sum(len(text.splitlines()) for text in of_the_house)
+    assert figures["json_lines"] == 6
+    assert figures["lines_together"] == figures["lines"] + 6
+
+
+def test_a_schema_by_hand_is_a_json_file_that_describes_others(figures):
+    assert figures["schema_lines"] == 5
+
+
+def test_a_class_is_large_by_its_lines_or_its_own_methods_and_a_file_by_its_lines(figures):
+    assert figures["large_classes"] == {
+        "albor_tui.app:Long": [451, 0],
+        "albor_tui.many:Many": [83, 41],
+    }
+    assert figures["long_files"] == {"albor_tui.app": 552}
 
 
 def test_a_class_has_two_homes_if_it_is_public_in_both(figures):
@@ -163,6 +202,48 @@ def test_an_arrow_back_leads_up_or_between_rooms_kept_apart(figures):
     ]
 
 
+def test_a_folder_arrow_goes_back_between_two_siblings_or_around_more(figures):
+    assert figures["folder_back_arrows"] == [
+        "albor_core: cli <-> run",
+        "albor_core.left: cells <-> rows",
+        "albor_core.left: fro, ring, to",
+    ]
+
+
+# --- this checkout -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkout():
+    """(benchmarks/house.py, the modules of this checkout)."""
+    spec = importlib.util.spec_from_file_location("house", SCRIPT)
+    house = sys.modules["house"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(house)
+    gc.disable()  # to look for garbage among all syntax trees takes longer than to build them
+    yield house, house.modules_of(ROOT)
+    gc.enable()
+    del sys.modules["house"]
+
+
+def test_classes_and_files_can_be_held_in_a_head(checkout):
+    house, modules = checkout
+    assert not house.large_classes(modules)
+    assert not house.long_files(modules)
+
+
+def test_no_two_siblings_import_each_other(checkout):
+    house, modules = checkout
+    known = {module.name for module in modules}
+    graph = {module.name: house.imports(module, known) for module in modules}
+    assert house.folder_back_arrows(modules, graph) == []
+
+
+def test_no_schema_is_written_by_hand(checkout):
+    house, _ = checkout
+    documents = house.json_files(ROOT)
+    assert [name for name, text in documents.items() if house.is_schema(name, text)] == []
+
+
 @pytest.mark.slow
 def test_this_checkout_can_be_measured():
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True)
@@ -171,3 +252,5 @@ def test_this_checkout_can_be_measured():
     assert rows[0] == "| what | figure |"
     assert "| import circles | 0 |" in rows
     assert "| arrows back up | 0 |" in rows
+    assert "| folder-level back arrows | 0 |" in rows
+    assert "| lines of JSON schema by hand | 0 |" in rows

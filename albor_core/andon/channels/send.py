@@ -216,9 +216,8 @@ class Sender:
         self.take(sinks)
 
     def take(self, sinks: Sequence[Sink]) -> None:
-        """Send to these sinks from now on. A sink that was there before continues; one that is no
-        longer listed gets its waiting alerts, once.
-        """
+        """Send to these sinks from now on. A sink that was there before continues; one that was
+        removed from the list gets its waiting alerts, once."""
         environment = self._environment
         now = known_secrets(sinks, environment)
         self._secrets = tuple(dict.fromkeys((*self._secrets, *now)))

@@ -23,8 +23,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from albor_core.andon.channels.delivery import DeliveryError
-from albor_core.run.values.clean import clean
-from albor_core.run.values.redact import MARK
+from albor_core.run.values.clean import MARK, clean
 from albor_core.run.values.webhook_url import url_problem
 
 TIMEOUT_S = 5.0

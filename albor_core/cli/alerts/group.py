@@ -12,7 +12,7 @@ from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.output import (
     clean,
     emit,
-    fields_of,
+    field_values,
     json_option,
     number,
     print_line,
@@ -64,7 +64,7 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
         with reader:
             rows = list(reversed(reader.alerts(run_id, open_only=open_only)))
     if as_json:
-        emit({"schema": "albor.alerts.ls/1", "alerts": [fields_of(row) for row in rows]})
+        emit({"schema": "albor.alerts.ls/1", "alerts": [field_values(row) for row in rows]})
         return
     if not rows:
         print_line("no alerts")

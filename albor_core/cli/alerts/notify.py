@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import click
 
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.run.errors import ConfigError, NotFoundError
 from albor_core.run.home.folders import albor_home
 from albor_core.run.rundir import RunDir
@@ -18,7 +25,7 @@ from albor_core.store.query.resolve import find_run
 
 @dataclass(frozen=True)
 class NotifyOutcome:
-    """Of one sink. `ok` is None where it has no terminal to be shown on."""
+    """The result of a test of one sink. `ok` is None if it needs a terminal and has none."""
 
     name: str
     kind: str
@@ -51,7 +58,7 @@ def notify_test(run: str | None, name: str | None, as_json: bool) -> int:
     outcomes = [_try(sink, found) for sink in chosen]
     if as_json:
         emit({"schema": "albor.alerts.notify-test/1", "run": None if found is None else found.id,
-              "sinks": [fields_of(one) for one in outcomes]})  # fmt: skip
+              "sinks": [field_values(one) for one in outcomes]})  # fmt: skip
     else:
         for one in outcomes:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[one.ok]

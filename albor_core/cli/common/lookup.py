@@ -30,7 +30,7 @@ db_option = click.option(
 def open_store(db: str | None) -> Reader | None:
     """The store to read; None when there is no global one since there are no runs either.
 
-    Raises MissingStoreError where runs are registered, UsageError where ALBOR_HOME is no folder.
+    Raises MissingStoreError where runs are registered, UsageError where ALBOR_HOME is not a folder.
     """
     from albor_core.store.query.reader import Reader
 

@@ -14,8 +14,8 @@ _GAP_S = 0.2
 
 @contextmanager
 def progress(text: Callable[[int, int], str]) -> Iterator[Callable[[int, int], None] | None]:
-    """What a long job calls with two counts; `text` makes a line of them. None where stderr is no
-    terminal or --quiet was given. The line is gone when the job is.
+    """A callback for the progress of a long job, with two counts; `text` makes a line of them. None
+    where stderr is not a terminal or --quiet was given. The line is gone when the job is.
     """
     is_quiet = click.get_current_context().find_root().params.get("quiet")
     if is_quiet or not sys.stderr.isatty():

@@ -14,7 +14,7 @@ from albor_core.run.rundir import RunDir
 
 
 def print_ending(run: RunDir, code: int) -> None:
-    """On stderr, for a run that ended with `code`; nothing for one that completed."""
+    """Print the end of a run with exit code `code` to stderr; nothing if it completed."""
     now = run_status(run)
     if code == 0 and now.word != "stopped":
         return
@@ -31,7 +31,7 @@ def ended_at(run: RunDir) -> str:
 
 
 def is_complete(run: RunDir) -> bool:
-    """Whether its newest attempt did all that its config asks for, and nobody works on it."""
+    """True when the newest attempt finished and no process holds the run."""
     words = read_exit(run) or {}
     return words.get("reason") in COMPLETED and not run.liveness().is_alive
 

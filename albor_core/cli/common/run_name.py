@@ -1,4 +1,4 @@
-"""A name that somebody gives to a run: for people to read, and for command lines to say again."""
+"""The name that a user gives to a run, for people to read and for command lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RunName(click.ParamType):  # type: ignore[type-arg]  # generic from click 
 
 
 def wrong_with(name: str) -> str:
-    """Why `name` is no name for a run; "" where it is one."""
+    """The reason why `name` is not valid for a run; "" if it is."""
     if not name.isprintable():
         return "holds characters that cannot be shown"
     if not any(map(str.isalnum, name)):

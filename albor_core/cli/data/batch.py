@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line
+from albor_core.cli.common.output import clean, emit, field_values, json_option, print_line
 from albor_core.run.values.quantity import counted
 
 
@@ -30,7 +30,7 @@ def batch(run: str, step: int | None, rows: int | None, as_json: bool) -> None:
     with chdir(home if home.is_dir() else Path()):  # what relative paths are relative to
         made = step_batch(found, step)
     if as_json:
-        shown = [fields_of(one) for one in made.rows[:rows]]
+        shown = [field_values(one) for one in made.rows[:rows]]
         emit({"schema": "albor.data.batch/1", "run": found.id, "step": made.step, "rows": shown})
         return
     print_line(f"{found.id}, step {made.step:,}: {counted(len(made.rows), 'sequence')}")

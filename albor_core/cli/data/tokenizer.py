@@ -11,7 +11,7 @@ import click
 
 from albor_core.cli.common.count import COUNT, Count
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line
+from albor_core.cli.common.output import clean, emit, field_values, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_refused
 from albor_core.cli.plans.file_plan import Estimate, plan_option, show_plan
@@ -116,7 +116,7 @@ def _planned(
         "seconds": made.seconds,
         "lines": made.lines,
         "max_lines": max_lines,
-        "sampled": None if made.sampled is None else fields_of(made.sampled),
+        "sampled": None if made.sampled is None else field_values(made.sampled),
     }
 
 

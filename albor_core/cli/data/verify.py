@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.run.errors import DataError
 from albor_core.run.values.quantity import counted
 
@@ -34,7 +41,7 @@ def verify(folder: Path, as_json: bool) -> None:
                 "schema": "albor.data.verify/1",
                 "folder": str(folder),
                 "ok": not problems,
-                "problems": [fields_of(problem) for problem in problems],
+                "problems": [field_values(problem) for problem in problems],
             }
         )
         if problems:

@@ -13,7 +13,7 @@ from albor_core.cli.common.count import Count, FiniteRange
 from albor_core.cli.common.output import (
     clean,
     emit,
-    fields_of,
+    field_values,
     json_option,
     print_line,
     print_note,
@@ -101,7 +101,7 @@ def _validated(
                 "tasks": len(tasks),
                 "passed": passed,
                 "failed": failed,
-                "sandbox": fields_of(facts),
+                "sandbox": field_values(facts),
             }
         )
     else:

@@ -82,7 +82,8 @@ def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
 
 def _signal(found: RunDir, name: str, wait_s: float, as_json: bool) -> int:
     from albor_core.cli.common.run_ending import ended_at
-    from albor_core.run.program.stop_unguarded import STOP_SIGNALS, signal_program
+    from albor_core.run.exit import STOP_SIGNALS
+    from albor_core.run.program.stop_unguarded import signal_program
 
     if signal_program(found, name, wait_s=wait_s):
         _print_answer(found, "stop", "done", f"{ended_at(found)}, by SIG{name}", as_json)
@@ -198,7 +199,7 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
 
 
 def _refuse_pulled(found: RunDir, verb: str) -> None:
-    """Raises InUseError for a copy: no guard and no program of it can be reached from here."""
+    """Raise InUseError for a copy: no guard and no program of it can be reached from here."""
     refuse_pulled(found, verb, f"albor guard {verb} {found.own_id}")
 
 

@@ -14,7 +14,14 @@ import click
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.environment import check_forced_backend
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import emit, fields_of, json_option, print_line, print_note, table
+from albor_core.cli.common.output import (
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+    table,
+)
 from albor_core.cli.machine.kernels_gemm import GEMM, MatrixShape, bench_gemm
 from albor_core.run.errors import AlborError, UsageError
 
@@ -58,7 +65,7 @@ def check(as_json: bool) -> None:
     if unmet := unmet_demand(os.environ, device):
         print_note(unmet)
     if as_json:
-        choices = [fields_of(choice) for choice in made]
+        choices = [field_values(choice) for choice in made]
         emit({"schema": "albor.kernels.check/1", "unmet": unmet or None, "choices": choices})
         return
     rows = [(c.op, c.device, c.dtype, c.backend, c.evidence) for c in made]
@@ -153,9 +160,9 @@ def bench(
             "device": torch.cuda.get_device_name(device) if is_gpu else "cpu",
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
-            "sizes": fields_of(sizes),
+            "sizes": field_values(sizes),
             "rounds": rounds,
-            "results": [fields_of(result) for result in results],
+            "results": [field_values(result) for result in results],
         }
         emit(document)
         return
@@ -178,7 +185,7 @@ def _timed(name: str, sizes: Sizes, bench: Callable[[str], Result]) -> Result:
 def _check_together(
     ops: tuple[str, ...], layers: int | None, shapes: tuple[tuple[int, int, int], ...]
 ) -> None:
-    """Raises UsageError for options of gemm without it, and for gemm beside others."""
+    """Raise UsageError for options of gemm without it, and for gemm beside others."""
     if GEMM in ops and set(ops) != {GEMM}:
         raise UsageError(
             "--op gemm cannot be timed together with other ops: its figures are others",

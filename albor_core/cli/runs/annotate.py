@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
 from albor_core.store.query.resolve import find_run
@@ -71,7 +78,7 @@ def note(
         _annotate(found, "note.edit", {"at": _note(found, number).at, "text": text or ""})
     _update_stores(found)
     if as_json:
-        notes = {one.number: fields_of(one) for one in _notes(found)}
+        notes = {one.number: field_values(one) for one in _notes(found)}
         now = notes.get(max(notes, default=0) if number is None else number)
         body: Any = now and {k: now[k] for k in ("number", "wall", "by", "text")}
         emit({"schema": "albor.runs.note/1", "run": found.id, "note": body})

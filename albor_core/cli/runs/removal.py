@@ -13,7 +13,7 @@ from albor_core.cli.common.lookup import talk_of_damaged_pointers
 from albor_core.cli.common.output import (
     clean,
     emit,
-    fields_of,
+    field_values,
     json_option,
     print_line,
     table,
@@ -49,7 +49,7 @@ def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool
         confirm("remove", [_described(found) for found in chosen.values()])
     removed = [_remove(found, keep_history) for found in chosen.values()]
     if as_json:
-        emit({"schema": "albor.runs.rm/1", "removed": [fields_of(item) for item in removed]})
+        emit({"schema": "albor.runs.rm/1", "removed": [field_values(item) for item in removed]})
     else:
         for item in removed:
             print_line(f"removed {item.run}, {byte_size(item.bytes)}")
@@ -154,7 +154,7 @@ def gc(
 
 
 def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:
-    """Show what would go and wait for a yes. Raises UsageError where nobody can answer."""
+    """Show what would be removed and wait for a yes. Raises UsageError without a terminal."""
     if wants_json() or not sys.stdin.isatty():
         items = f"{len(rows)} item{'' if len(rows) == 1 else 's'}"
         raise UsageError(f"cannot {what} {items} without --yes", hint="the same with --yes")

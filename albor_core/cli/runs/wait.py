@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, fields_of, json_option, print_line, print_note
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    field_values,
+    json_option,
+    print_line,
+    print_note,
+)
 from albor_core.cli.common.time_span import TIME_SPAN
 from albor_core.run.errors import AlborError, TryAgainError
 from albor_core.run.exit import STOPPED_BY_ANDON
@@ -88,7 +95,7 @@ def document(result: WaitResult, text: str) -> RunsWaitDocument:
         "wakeups": result.wakeups,
         "interval_s": INTERVAL_S if result.why_blind else None,
         "why_interval": result.why_blind,
-        "runs": [fields_of(standing) for standing in result.standings],
+        "runs": [field_values(standing) for standing in result.standings],
     }
 
 

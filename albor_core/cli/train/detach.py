@@ -24,8 +24,5 @@ def _refuse_in_a_job(ctx: click.Context, param: click.Parameter, value: bool) ->
 
 
 detach_option: Callable[[F], F] = click.option(
-    "--detach",
-    is_flag=True,
-    callback=_refuse_in_a_job,
-    help="Return as soon as the guard runs.",
+    "--detach", is_flag=True, callback=_refuse_in_a_job, help="Return as soon as the guard runs."
 )

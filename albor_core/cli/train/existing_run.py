@@ -16,11 +16,12 @@ from albor_core.feed.run.status import run_status
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.values.redact import MARK, redact
+from albor_core.run.values.clean import MARK
+from albor_core.run.values.redact import redact
 
 
 class ExistingState(Enum):
-    """Where a run stands, for whoever would have it done."""
+    """The state of an existing run, for a caller who wants it completed."""
 
     COMPLETE = auto()
     GUARDED = auto()
@@ -55,9 +56,9 @@ def existing_state(run: RunDir, *, kind: str) -> ExistingState:
 
 
 def same_command(run: RunDir, argv: Sequence[str]) -> None:
-    """Raises UsageError where the run is of another command than `argv`: what is recorded of its
-    code, and what a retry starts, would not be what ran. A program may lie elsewhere on the next
-    host, and what was taken out of the record is not compared.
+    """Raise UsageError if the run is of another command than `argv`: what is recorded of its code,
+    and what a retry starts, would not be what ran. A program may lie elsewhere on the next host,
+    and what was taken out of the record is not compared.
     """
     recorded = (read_json(run.launch) or {}).get("argv")
     if not isinstance(recorded, list) or not recorded:

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    config: Path,
-    overrides: tuple[str, ...],
-    seed: int | None,
-    launched: LaunchedRank | None = None,
+    config: Path, overrides: tuple[str, ...], seed: int | None, launched: LaunchedRank | None = None
 ) -> LoadedConfig:
     from albor_core.andon.explain import andon_problems
     from albor_core.cli.train.launched import WORLD_SIZE, refuse_unfit

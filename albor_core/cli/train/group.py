@@ -26,18 +26,13 @@ from albor_core.cli.common.output import (
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.plans.file_plan import plan_option
 from albor_core.cli.train.detach import detach_option
-from albor_core.cli.train.given_config import (
-    command_again,
-    load,
-    load_for_plan,
-    with_packed_text,
-)
+from albor_core.cli.train.given_config import command_again, load, load_for_plan, with_packed_text
 from albor_core.cli.train.resumed_run import (
+    adopt_foreign_run,
     is_told_complete,
     refuse_foreign,
     run_inside,
     run_to_resume,
-    take_from_elsewhere,
 )
 from albor_core.cli.train.text_data import packed_overrides
 from albor_core.config.microbatches import MAX_RANKS_HERE
@@ -280,7 +275,7 @@ def _prepare(
     from albor_core.launch.run_folder import keep_places, new_run
 
     if run is not None:
-        take_from_elsewhere(run, loaded)
+        adopt_foreign_run(run, loaded)
     take_over(run, launched)
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
     if run is None:
@@ -290,11 +285,7 @@ def _prepare(
 
 
 def _sound(
-    loaded: LoadedConfig,
-    plan_again: str,
-    *,
-    going_on: RunDir | None,
-    launched: LaunchedRank | None,
+    loaded: LoadedConfig, plan_again: str, *, going_on: RunDir | None, launched: LaunchedRank | None
 ) -> Plan:
     """The plan of a new run or of one that is `going_on`, its warnings told. Raises ConfigError
     with the problems that it has.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refuse_foreign(run: RunDir) -> None:
-    """Raises UsageError for a run that another program trained, with how that one goes on."""
+    """Raise UsageError for a run that another program trained, with how that one goes on."""
     from albor_core.feed.run.offers import offer, subject_of_run
 
     if (kind := run.metadata().get("kind") or "train") == "train":
@@ -95,7 +95,7 @@ def run_inside(loaded: LoadedConfig, wish: str, launched: LaunchedRank | None = 
     return run
 
 
-def take_from_elsewhere(run: RunDir, loaded: LoadedConfig) -> None:
+def adopt_foreign_run(run: RunDir, loaded: LoadedConfig) -> None:
     """Let a run that was not launched from this home go on by the user's own CONFIG. Raises
     InUseError where its class would come from another folder than that, OSError.
     """

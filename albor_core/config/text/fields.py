@@ -4,7 +4,6 @@ an unknown one may have been meant to be.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -96,6 +95,8 @@ class FieldTree:
 
     def suggestion(self, path: KeyPath) -> str:
         """What an unknown field may have been meant to be, as a sentence, or nothing."""
+        import difflib  # noqa: PLC0415  1 ms that every reader of a config would pay
+
         names = [str(part) for part in path]
         section = self.section_at(path[:-1])
         siblings = [] if section is None else list(section.model_fields)

@@ -21,7 +21,7 @@ _COMMON = (
 )  # fmt: skip
 _ID = re.compile(r"[A-Za-z0-9.+-]{1,64}")
 _WORD = re.compile(r"[()]|[A-Za-z0-9.+:-]+|\S")
-_LONGEST = 1000  # characters of an expression; a longer one is somebody's text
+_LONGEST = 1000  # characters of an expression; a longer one is a licence's text
 _RANK = {"OR": 1, "AND": 2}
 
 

@@ -49,7 +49,7 @@ def in_words(act: Callable[[], T], file: Path) -> T:
         try:
             return act()
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of pyo3; it is no Exception
+            if type(error).__name__ != "PanicException":  # of pyo3; it is not an Exception
                 raise
             if kept is not None:
                 kept.truncate(0)

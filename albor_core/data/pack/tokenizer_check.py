@@ -1,8 +1,8 @@
-"""What a tokenizer does with text, whoever made it: round trips, bytes, patterns, fertility.
+"""Checks what any tokenizer does with text: round trips, bytes, patterns, fertility.
 
 Only those over bytes promise that any text survives: ByteLevel ones (GPT-2, Llama 3, Qwen and our
-own bpe and unigram) whose text is not normalised first. Of others a text that changes is told and
-is no fault.
+own bpe and unigram) whose text is not normalised first. Other tokenizers may change a text: that is
+reported and not an error.
 """
 
 from __future__ import annotations

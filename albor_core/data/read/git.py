@@ -180,7 +180,7 @@ def _licence_on_disk(folder: Path) -> str | None:
 def _tracks(folder: Path) -> bool:
     try:
         return bool(_said(folder, "ls-files", "-z", "--", "."))
-    except AlborError:  # somebody else's repository around a folder of ours
+    except AlborError:  # a foreign repository around a folder of ours
         return False
 
 

@@ -172,7 +172,7 @@ def origins_of(
 
 
 def check_url(value: str) -> None:
-    """Raises UsageError for what is no URL, or has a password in it, which records would tell."""
+    """Raise UsageError for an invalid URL, or one with a password, which records would show."""
     parts = urlsplit(value)
     if not parts.scheme or not (parts.netloc or parts.path):
         raise UsageError(f"url {value!r}: is not a URL", hint="https://HOST/PATH, or hf:NAME")

@@ -90,7 +90,7 @@ class SourceTree:
                 found.append((path + "/", 0, 0))
         elif wanted and not self._is_apart(path):
             status = entry.stat(follow_symlinks=False)
-            # opening a pipe that somebody named x.py would wait for a writer
+            # opening a pipe with the name x.py would wait for a writer
             if not stat.S_ISREG(status.st_mode):
                 self._drop(path, "unreadable")
             elif not _is_utf8(path):

@@ -45,7 +45,7 @@ class Told:
 
 
 class RunArchive:
-    """One run's records. Belongs to the thread that made it; raises nothing."""
+    """The records of one run. Used by the thread that made it; raises nothing."""
 
     def __init__(self, run: RunDir, *, store: Path | None = None) -> None:
         self.run = run
@@ -140,7 +140,7 @@ class RunArchive:
         return self._traces.look()
 
     def _asked(self, name: str, question: Callable[[Reader], T]) -> T | None:
-        """The answer of the run's store, asked again only when somebody wrote to it."""
+        """The answer of the run's store, asked again only after a write to it."""
         return self._answer(self._feed.store, name, question)
 
     def _asked_of_everybody(self, name: str, question: Callable[[Reader], T]) -> T | None:

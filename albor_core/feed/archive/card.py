@@ -135,7 +135,7 @@ class CardShelf:
 
     `own` asks the store that knows most about the run, `everybody` the one that knows its
     relatives. Files of the run are looked at unless `is_copy`: what a store calls the run's folder
-    may then be somebody else's.
+    may then be another user's.
     """
 
     def __init__(self, run: RunDir, *, own: Ask, everybody: Ask, is_copy: bool = False) -> None:
@@ -219,7 +219,8 @@ class CardShelf:
         return self._patches[1]
 
     def _versions(self, run_id: str) -> tuple[ArtifactVersion, ...]:
-        """With what other runs did; while their store is behind, with what the run's own says."""
+        """Artefact versions with their uses by other runs; while the home's store is behind, those
+        of the run's own."""
         found = self._everybody("versions", lambda reader: versions_of(reader, run_id))
         return found or self._own("versions", lambda reader: versions_of(reader, run_id)) or ()
 

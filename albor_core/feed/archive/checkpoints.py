@@ -25,7 +25,7 @@ class SavedView:
     """One directory below checkpoints/.
 
     `state`: "verified" (whole by its manifest, and read back after it was written), "whole" (of
-    that nobody told), "damaged", "writing". `reason` says what is wrong with a damaged one.
+    without a report), "damaged", "writing". `reason` says what is wrong with a damaged one.
     """
 
     name: str

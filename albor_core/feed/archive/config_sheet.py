@@ -117,7 +117,7 @@ def _shown(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _places(raw: bytes) -> dict[str, int]:
-    """The line of each key in the file; nothing where it is no config that we would read."""
+    """The line of each key in the file; empty if it is not a readable config."""
     from albor_core.config.text.strict_yaml import load_yaml  # noqa: PLC0415  imports yaml
 
     try:

@@ -14,15 +14,15 @@ from typing import Any
 
 from albor_core.feed.view.run_status import LIVE_WORDS, LOADING, RunStatus
 from albor_core.feed.view.run_view import RunView
+from albor_core.run.exit import STOP_SIGNALS
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.guard_state import read_guard
 from albor_core.run.home.registry import NOT_LAUNCHED_HERE, is_launched_here, resumed_by_config
 from albor_core.run.home.runs import placed
 from albor_core.run.light_dataclass import dataclass
-from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.status import STATUSES
-from albor_core.run.values.redact import MARK
+from albor_core.run.values.clean import MARK
 
 ACTIONS = ("pause", "resume", "checkpoint", "stop", "retry")
 _RERUN = "albor guard run -- CMD"

@@ -187,7 +187,7 @@ def judge(evidence: Evidence) -> RunStatus:
 
 def silence(evidence: Evidence) -> float | None:
     """For how long an attempt that trains has been silent; None where that is no longer than its
-    steps take at times, or nobody knows how long they take.
+    steps take at times, or their usual time is unknown.
     """
     state, age_s = evidence.current_state, evidence.age_s
     if state is None or age_s is None or state.get("phase") not in ("training", "", None):
@@ -221,7 +221,7 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
 
 def _is_guarded(evidence: Evidence) -> bool:
     """Whether the newest attempt is a guard's. One that its guard's work was done before is not:
-    somebody logs into a run that had ended.
+    a program logs into a run that had ended.
     """
     guard = evidence.guard
     is_over = _said(guard, "state") in GUARD_ENDS and _attempt(guard) < evidence.attempt
@@ -241,7 +241,7 @@ def _why_silent(evidence: Evidence) -> str:
 
 
 def _is_held(guard: Document | None, attempt: int) -> bool:
-    """Whether the guard has stopped this attempt's processes until somebody resumes them."""
+    """Whether the guard has stopped this attempt's processes until they are resumed."""
     return guard is not None and guard.get("state") == "paused" and _attempt(guard) >= attempt
 
 
@@ -322,7 +322,7 @@ def _works_elsewhere(evidence: Evidence) -> bool:
 
 
 def _is_of_elsewhere(evidence: Evidence) -> bool:
-    """Whether another machine wrote the newest that is known of a run, and that is no end.
+    """Whether another machine wrote the newest that is known of a run, and that is not an end.
 
     Another host name alone proves nothing (containers rename themselves), another kernel does.
     """
@@ -342,7 +342,7 @@ def _since_when(evidence: Evidence) -> str:
     try:
         form = "%H:%M" if time.time() - (wall or 0.0) < DAY_S else "%Y-%m-%d %H:%M"
         since = "" if wall is None else f"since {time.strftime(form, time.localtime(wall))}: "
-    except (OverflowError, ValueError, OSError):  # a number that is no time
+    except (OverflowError, ValueError, OSError):  # a number that is not a time
         since = ""
     again = "" if evidence.pulled is None else f": albor runs pull {evidence.pulled.host}"
     return (

@@ -266,8 +266,8 @@ def row_in(store: Path, run_id: str) -> RunView | None:
 def view_of_row(row: RunRow, severity: str = CALM) -> RunView:
     """A run as a store remembers it: nothing of it is live.
 
-    One that has no recorded end is "loading" until somebody looked at its locks. What
-    is no number where a number belongs (SQLite stores anything anywhere) is unknown.
+    One that has no recorded end is "loading" until its locks were examined. A value that should be
+    a number and is not (SQLite stores anything anywhere) is unknown.
     """
     row = _sound(row)
     figures: dict[str, Any] = whole_tokens({one.name: getattr(row, one.name) for one in STORED})
@@ -341,8 +341,9 @@ def _sound(row: RunRow) -> RunRow:
 
 
 def _print_of(row: RunRow) -> int:
-    """Equal for equal rows, NaN being equal to NaN: a run that ended in it is no news at every
-    query. Rows themselves, ten thousand of them, would take a megabyte each thousand.
+    """Equal for equal rows, NaN being equal to NaN: a run that ended in it does not count as
+    changed at every query. Rows themselves, ten thousand of them, would take a megabyte each
+    thousand.
     """
     return hash(tuple("nan" if v != v else v for v in vars(row).values()))
 
@@ -366,8 +367,8 @@ _STORED = ("is_pinned", "tags", *(one.name for one in STORED if one.stat == "bes
 
 
 def _elapsed(view: RunView, row: RunView) -> float | None:
-    """Of a run at work what it says; of one that is over all of its attempts, as every list does:
-    a program's own words are of its last attempt."""
+    """The elapsed time: of an active run as it reports it; of an ended one the sum over all
+    attempts, since a program reports only its last one."""
     said, span = view.elapsed_s, row.elapsed_s
     if said is None or span is None:
         return span if said is None else said

@@ -17,7 +17,7 @@ from albor_core.run.home.runs import run_at
 from albor_core.run.rundir import RunDir, is_run_id, read_json
 
 _GRAIN_S = 0.1
-_SEARCH_S = 10.0  # between two looks into folders that are no runs
+_SEARCH_S = 10.0  # between two searches of folders that are not runs
 _RECORDS = ("run.json", "training_state.json", "journal.jsonl")  # a run being made has none yet
 _READ_S = 0.2  # per call: a home of many runs without a store is shown bit by bit
 
@@ -71,7 +71,8 @@ class HomeRuns:
         self._asked: tuple[frozenset[str], Collection[str]] = (frozenset(), ())
 
     def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
-        """By id; a pointer is read once. Thousands of new ones take several calls."""
+        """Registered runs by id; a pointer is read once. Thousands of new ones take several
+        calls."""
         names = self._watch.names()
         if names is self._asked[0] and known is self._asked[1]:
             return self._runs
@@ -109,7 +110,8 @@ class FolderRuns:
         self._searched: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
-        """By id. A folder counts from the moment it has its run.json, which comes last."""
+        """Runs by id. A folder counts from the moment it has its run.json, which is written
+        last."""
         names = self._watch.names()
         new = {}
         for name in names - self._runs.keys():

@@ -1,7 +1,7 @@
 """What listed runs do now, in one word each, for the cost of a look at their locks.
 
 A store knows how runs ended. Whether one works is asked of the kernel, so a run with a recorded end
-is looked at again only if somebody holds its locks: then it lives once more, and has not ended.
+is examined again only if a process holds its locks: then it is active again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def status_of(row: RunRow) -> str:
 
 
 def now_of(row: RunRow) -> Now:
-    """Of one listed run: stores lag behind one at work, and behind one that was killed just now."""
+    """The present status of a listed run: stores lag behind active runs, and behind one that was
+    just killed."""
     run = RunDir(Path(row.path))
     if row.ended_status is not None and not run.liveness().is_alive:
         return Now(RunStatus(row.ended_status), row)

@@ -1,6 +1,6 @@
 """What a store alone knows of the runs on the screen: which metrics stand for them, and a trend.
 
-Asked for rows that somebody sees, a few of them per poll, and again when there is news of them.
+Read for visible rows, a few of them per poll, and again when they change.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class VisibleRuns:
         )
 
     def _ask(self, view: RunView, row: RunView | None, news: int, now: float) -> _Known | None:
-        """None while the store cannot say, so that the last answer stays."""
+        """Facts from the store; None while it cannot answer, so that the last answer stays."""
         found = self._store.ask(lambda reader: reader.standings([view.id]))
         if found is None:
             return None

@@ -32,8 +32,8 @@ _SETTLED_S = 5.0  # from a run's last line to its index process at work, on a bu
 
 
 class Arrears(NamedTuple):
-    """Of one ended run: bytes of its journal that the store lacks, and lines that its program
-    logged and no disk ever took.
+    """Missing records of an ended run: bytes of its journal that the store lacks, and log lines
+    that no disk accepted.
     """
 
     unindexed_bytes: int = 0
@@ -150,7 +150,7 @@ def _is_young(run: RunDir, within_s: float = _SETTLED_S) -> bool:
 
 
 def _has_unread_lines(run: RunDir, offset: int) -> bool:
-    """Whether nobody works on it, and more than a torn line follows."""
+    """Whether no process works on it, and more than a torn line follows."""
     from albor_core.store.index.sources import (  # noqa: PLC0415  as above
         Position,
         parse_plain,

@@ -2,7 +2,7 @@
 
 The cost of a poll follows what happens now, not how much happened before. Ten thousand ended runs
 cost one query when the store moved; files are read for runs that work, that are new, or whose row
-just changed. The rest is swept for held locks a few milliseconds per poll, so a run that somebody
+just changed. The rest is swept for held locks a few milliseconds per poll, so a run that a person
 wakes by hand is found even if nothing ever told the store.
 """
 
@@ -123,8 +123,7 @@ class RunsFeed:
         return self._discovery is None or isinstance(self._discovery, HomeRuns)
 
     def _find_runs(self, stored: Mapping[str, RunView]) -> Mapping[str, RunView]:
-        """Which directories there are, and which of them deserve a look at their files now; the
-        rows that are known of them."""
+        """Find run directories, choose those whose files to examine now, and return known rows."""
         is_skipped = self._discovery is None or self.store.is_partial
         known = self.store.known
         found = self._found if is_skipped else self._discovery.runs(known)  # type: ignore[union-attr]
@@ -152,7 +151,7 @@ class RunsFeed:
     def _kept(
         self, stored: Mapping[str, RunView], found: Mapping[str, RunDir]
     ) -> Mapping[str, RunView]:
-        """The store's rows, and the last ones of runs that left it and are still there: somebody
+        """The store's rows, and the last ones of runs that left it and are still there: a process
         lost the store, and indexers began another."""
         is_sure = self._discovery is None or self._discovery.is_complete
         if stored is self._stored and found is self._found and self._is_sure:
@@ -216,7 +215,7 @@ class RunsFeed:
                 self._sweep = iter(list(self._runs))
 
     def _wants_a_look(self, run_id: str, run: RunDir) -> bool:
-        """Whether somebody holds its locks, or wrote its files since they were read."""
+        """Whether a process holds its locks, or wrote its files since they were read."""
         is_rewritten = run_id in self._told and self._marks.get(run_id) != _mark(run)
         return is_rewritten or _locks(run).is_alive
 
@@ -269,7 +268,7 @@ class RunsFeed:
         return f"{what}; {rebuild_hint()}" if count else ""
 
     def _behind(self) -> str:
-        """Of how many ended runs the store lacks lines that nobody is about to index."""
+        """The number of ended runs whose store lacks lines that no process is about to index."""
         if not self._shows_all_of_store() or (now := self._clock()) < self._arrears_at:
             return self._arrears
         self._arrears_at = now + ARREARS_S
@@ -325,7 +324,7 @@ class RunsFeed:
 
 
 def _open_source(source: Path | None) -> tuple[Discovery | None, Path]:
-    """Where runs are found (None: through the store's rows), and the store that remembers them."""
+    """The discovery of runs (None: through the store's rows), and the store that has them."""
     if source is None:
         home = albor_home()
         return HomeRuns(home), home / "experiments.db"
@@ -377,12 +376,12 @@ def _unread(run: RunDir, known: RunView | None, why: str) -> RunView:
 def _locks(run: RunDir) -> Liveness:
     try:
         return run.liveness()
-    except (OSError, ValueError):  # its place, which a store may say, is no path
+    except (OSError, ValueError):  # its place, which a store may say, is not a path
         return Liveness(None, None)
 
 
 def _mark(run: RunDir) -> _Mark:
-    """What moves when somebody writes what an ended run is known by."""
+    """A stamp that changes when a file that describes an ended run is written."""
     return _stamp(run.run_json), _stamp(run.state)
 
 
@@ -400,7 +399,7 @@ def _created(rows: Mapping[str, RunView], run_id: str) -> float:
 
 
 def _looks_same(new: RunView, old: RunView) -> bool:
-    """Whether a screen would draw both alike: ages below five seconds are no news."""
+    """Whether a screen would draw both alike: ages below five seconds do not count."""
     if new is old:
         return True
     return _shown_age(new) == _shown_age(old) and replace(new, age_s=old.age_s) == old

@@ -39,13 +39,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BrickView:
-    """One timed part of a step, or of a log interval, against its budget."""
+    """A timed part of a step, or of a log interval, with its budget."""
 
     name: str
     measured_ms: float | None = None
     budget_ms: float | None = None
     learned_ms: float | None = None
-    """What it may take by what it took at first, where nobody set a budget."""
+    """The learned budget, if no budget is set."""
 
     @property
     def is_over(self) -> bool:
@@ -71,14 +71,14 @@ class BudgetView:
 
     @property
     def share(self) -> float | None:
-        """Of the limit that is used; more than 1 is over it."""
+        """The used share of the limit; more than 1 is over it."""
         known = self.used is not None and self.limit
         return self.used / self.limit if known else None  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
 class CheckpointView:
-    """Where a restart would begin, and how checkpointing fares."""
+    """The checkpoint of a restart, and the state of checkpointing."""
 
     last_step: int | None = None
     last_path: str | None = None
@@ -157,7 +157,7 @@ class RunView:
     elapsed_s: float | None = None
     loss_history: tuple[float, ...] = ()
     metrics: tuple[MainMetric, ...] = ()  # that stand for it, the first one first
-    trend: tuple[float, ...] = ()  # the curve of the one that lists name, where that is no loss
+    trend: tuple[float, ...] = ()  # the curve of the one that lists name, where that is not a loss
     lr_history: tuple[float, ...] = ()
     grad_norm_history: tuple[float, ...] = ()
     alerts_open: int = 0
@@ -208,7 +208,7 @@ class RunView:
 
     @property
     def shown_status(self) -> str:
-        """Its status as lists for people show it."""
+        """The status as lists for people show it."""
         return shown_word(self.status, self.age_s if self.is_silent else None)
 
     @property
@@ -274,7 +274,7 @@ class RunsView:
 
     @property
     def active(self) -> tuple[RunView, ...]:
-        """The runs somebody works on."""
+        """The runs that a process works on."""
         return tuple(row for row in self.rows if row.is_active)
 
 

@@ -1,4 +1,4 @@
-"""What somebody waits for, from text: `ended | step>=1000 | val/loss<2.1 | no step for 5m`.
+"""Parses the condition of a wait from text: `ended | step>=1000 | val/loss<2.1 | no step for 5m`.
 
 Comparisons are the conditions of alert rules (andon/rules/grammar.py), read from the first step:
 whoever waits for a value below 3 wants the first one, and no warm-up.
@@ -31,7 +31,7 @@ class Until:
 
     @property
     def silence_s(self) -> float | None:
-        """Of `no step for`, how long."""
+        """The duration in `no step for`."""
         found = self.condition
         return found.threshold if found is not None and found.is_silence else None
 

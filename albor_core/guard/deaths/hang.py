@@ -57,7 +57,7 @@ def watch(run_id: str, nonce: str, now_s: float) -> HangWatch:
 def observe(
     seen: HangWatch, state: Mapping[str, Any] | None, now_s: float, options: Options
 ) -> HangWatch:
-    """The watch after a look at the state file; anything but this trainer's document is no news."""
+    """The watch after a look at the state file; anything but this trainer's document is ignored."""
     gap = now_s - seen.looked_s
     own_gap = gap if gap > _FORGIVEN_POLLS * options.poll_s else 0.0
     seen = replace(seen, news_s=min(now_s, seen.news_s + own_gap), looked_s=now_s)

@@ -25,12 +25,12 @@ _TAIL_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class LastAttempt:
-    """One attempt as the ledger knows it."""
+    """An attempt as the ledger records it."""
 
     attempt: int
     nonce: str
     is_open: bool
-    """Started, and nobody wrote how it ended."""
+    """Whether it was started and has no recorded end."""
 
 
 def last_words(run: RunDir, nonce: str) -> TrainerWords | None:

@@ -7,7 +7,7 @@ import signal
 from types import FrameType
 
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
-_IGNORED = (signal.SIGHUP, signal.SIGPIPE)  # a closed terminal is no reason to stop training
+_IGNORED = (signal.SIGHUP, signal.SIGPIPE)  # a closed terminal must not stop training
 
 
 class SignalPipe:

@@ -3,8 +3,8 @@
     python -m albor_core.guard.process.stub RUN_DIR ATTEMPT NONCE
 
 The lock is a record lock taken before `exec` on a descriptor that `exec` keeps. So at every instant
-either nobody holds run.lock and there is no program, or the lock names the program's pid: there is
-no moment in which a killed guard could lose track of what it started.
+either no process holds run.lock and there is no program, or the lock names the program's pid: there
+is no moment in which a killed guard could lose track of what it started.
 """
 
 from __future__ import annotations

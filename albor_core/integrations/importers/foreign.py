@@ -1,4 +1,4 @@
-"""What every reader of somebody else's history hands over: runs as neutral values.
+"""The common result of all importers: runs as neutral values.
 
 A reader knows one format and nothing of Albor's files; `run_import.py` knows Albor's files and no
 format. Between them stand the classes here. Nothing that is read is trusted: sizes and depths are
@@ -25,7 +25,7 @@ REPLACED = "replaced"  # another value of its metric came later for its step
 TAKEN_BACK = "taken back"  # by the source, which went on from an earlier step
 NO_STEP = "no step"  # numbered by order
 DAMAGED = "damaged record"
-CALLS, ORDER = "calls of log", "order"  # axes that are no step of the program
+CALLS, ORDER = "calls of log", "order"  # axes that are not steps of the program
 UNTOLD = "the source does not say how it ended"
 _NOT_FINITE = {
     "nan": math.nan, "NaN": math.nan,

@@ -108,7 +108,7 @@ class ImportResult:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Held while importing into this home. Raises InUseError while somebody else imports."""
+    """Held while importing into this home. Raises InUseError while another process imports."""
     folder = own_home() / "runs"
     private_folder(folder.parent)
     private_folder(folder)

@@ -268,7 +268,7 @@ def _plugin(value: dict[int, Any]) -> tuple[str, bytes]:
 
 
 def _scalar(tensor: bytes) -> float | int | None:
-    """The one number of a TensorProto; None where there are more or it is no number."""
+    """The one number of a TensorProto; None if there are several, or it is not a number."""
     found = dict(fields(tensor))
     kind = found.get(1)
     form = _FORMATS.get(kind) if isinstance(kind, int) else None

@@ -11,9 +11,9 @@ Memory  one fp32 per row. A forward that records a gradient OVERWRITES THE LOGIT
 Limits  copies logits that are not contiguous; first derivatives only. A label outside [0, V) that
         is not IGNORED makes the loss NaN; nothing outside the row is read.
 Design  up to ON_CHIP columns a row stays in registers: read once, exponentiated once, written once,
-        while the next row is already on its way (one program per multiprocessor has nobody else to
-        hide its loads behind: 542 us with that prefetch, 640 without, 757 reading each row twice;
-        16384 x 32768 bf16, H200). Longer rows are read twice, in blocks.
+        while the next row is already on its way (one program per multiprocessor cannot
+        hide its loads behind another one: 542 us with that prefetch, 640 without, 757 reading each
+        row twice; 16384 x 32768 bf16, H200). Longer rows are read twice, in blocks.
 Speed   the same, with the small launches around it: forward and backward 574 us (Inductor 1367,
         plain PyTorch 6488, a copy of the same bytes 513): benchmarks/step/kernels.py, torch 2.11.
 Source  online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867; z-loss: Chowdhery et al. 2022,
@@ -60,7 +60,8 @@ def _weigh(label, V: tl.constexpr, IGNORED: tl.constexpr):
 
 @jit
 def _scale_of(count_ptr, upstream_ptr):
-    """Of a counted row's gradient. The division is a call: with a row in registers, they spill."""
+    """The scale of a counted row's gradient. The division is a call: with a row in registers, they
+    spill."""
     count = tl.maximum(tl.load(count_ptr), 1).to(tl.float32)
     return tl.div_rn(1.0, count) * tl.load(upstream_ptr)
 

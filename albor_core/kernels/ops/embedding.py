@@ -1,7 +1,7 @@
 """Rows of an embedding, and their gradient without atomics: the same bits every time.
 
 dW[v] = sum of dx over the positions that hold token v: positions are sorted by token once, then one
-program owns one row of dW and adds up its own, so nobody waits for anybody. A frequent token's
+program owns one row of dW and adds up its own, so no program waits for another. A frequent token's
 positions are summed in chunks by many programs before.
 
 Shapes  ids (N,) int64 in [0, V), W (V, D), dx (N, D) in fp32/bf16/fp16. Sums in fp32.
@@ -54,7 +54,7 @@ def _chunks(
     ordered_ptr, order_ptr, dx_ptr, parts_ptr, D,
     CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sums of whole chunks of one token; others are left unset, nobody reads them."""
+    """Sums of whole chunks of one token; others are left unset and never read."""
     chunk = tl.program_id(0)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     begin = chunk * CHUNK

@@ -27,7 +27,7 @@ class Sampling:
     """Draw from this many likeliest tokens; 0: from all."""
     seed: int = 0
     stop_ids: frozenset[int] = frozenset()
-    """Tokens that end a sequence; they are no part of it."""
+    """Tokens that end a sequence; they do not belong to it."""
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

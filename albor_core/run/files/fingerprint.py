@@ -1,4 +1,4 @@
-"""Size and hash of a file or folder that somebody made."""
+"""Size and hash of a file or folder that a user names."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from albor_core.run.values.quantity import counted
+
 RING_BYTES = 64 << 20
 SLOW_S = 0.05
 CALM_S = 5.0
@@ -104,7 +106,7 @@ class LineAppender:
             self._offer()
         while self.pending and self._thread is not None and time.monotonic() < deadline:
             if self.error is not None:
-                return  # refused: waiting is no help
+                return  # refused: waiting does not help
             time.sleep(0.005)
 
     def wait(self, timeout_s: float = LAST_WAIT_S) -> bool:
@@ -163,7 +165,7 @@ class LineAppender:
         self._torn = False
 
     def _cut(self) -> None:
-        # whoever appends holds a lock, so nobody else does. Where to cut is read from the file: an
+        # whoever appends holds a lock. The place of the cut is read from the file: an
         # interrupt right after a write would have left `offset` one whole line behind
         self.offset = _cut_torn_tail(self.fd)
         self._torn = False
@@ -220,7 +222,10 @@ class LineAppender:
         """
         self.retry()
         if self.pending:
-            raise OSError(errno.ENOSPC, f"{self.pending} lines wait: {self.error}")
+            raise OSError(
+                errno.ENOSPC,
+                f"cannot write {counted(self.pending, 'line')}: {self.error}; will retry",
+            )
         os.fdatasync(self.fd)
         return self.offset
 

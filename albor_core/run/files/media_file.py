@@ -24,7 +24,7 @@ from albor_core.run.values.metrics import printable
 
 MEDIA = "media"
 KINDS = ("image", "histogram", "table", "audio", "text", "figure", "artifact")
-INLINE_BYTES = 2048  # of JSON: what is no larger stands in the journal itself
+INLINE_BYTES = 2048  # of JSON: smaller media are in the journal itself
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FORMAT = re.compile(r"[a-z0-9]{1,8}")
 _PIECE = 1 << 20
@@ -71,7 +71,7 @@ def fits_line(key: str, caption: str, meta: Mapping[str, Any]) -> bool:
 
 
 def media_path(run: Path, digest: str, form: str) -> Path | None:
-    """Where the contents lie, if they do; None for what can name no file."""
+    """The path of the contents, if they exist; None for a name that cannot be a file."""
     if not is_hash(digest) or _FORMAT.fullmatch(form) is None:
         return None
     return run / MEDIA / digest[:2] / f"{digest}.{form}"

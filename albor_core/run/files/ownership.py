@@ -17,7 +17,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def distrust(run: RunDir) -> str:
-    """Why the run directory may hold somebody else's words; "" where it is ours alone.
+    """The reason why the run directory may hold foreign text; "" if it is ours alone.
 
     Looked at are the folder and the files that decide what is started: owner, mode, and that none
     of the files is a link. Raises OSError where the folder cannot be looked at.

@@ -1,7 +1,7 @@
 """.albor/watch.json (schema albor.watch/1): who watches a run, by which rules, and who could act.
 
-Written whole by the run's index process when it changes and at least every PULSE_S. It is no sign
-of life by itself: `is_watched` asks the lock of the index process too.
+Written whole by the run's index process when it changes and at least every PULSE_S. It is not a
+sign of life by itself: `is_watched` asks the lock of the index process too.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Held:
 
     @property
     def count(self) -> int:
-        """Of its numbers."""
+        """The number of its elements."""
         found = 1
         for extent in self.shape:
             found *= extent
@@ -148,7 +148,7 @@ def without_tied_head(found: WeightFiles, *, is_tied: bool) -> WeightFiles:
 
 
 def raw(held: Held) -> Iterator[memoryview]:
-    """Its bytes. Raises OSError."""
+    """The bytes of a tensor. Raises OSError."""
     with held.file.open("rb") as file:
         file.seek(held.begin)
         left = held.num_bytes
@@ -201,8 +201,7 @@ def _nothing_here(folder: Path) -> DataError | NotFoundError:
         base = _json(folder / ADAPTER, 1 << 20).get("base_model_name_or_path")
         of = f", {base}" if isinstance(base, str) and base else ""
         return DataError(
-            f"{folder} is an adapter, not a model",
-            hint=f"name the model that it was made for{of}",
+            f"{folder} is an adapter, not a model", hint=f"name the model that it was made for{of}"
         )
     names = sorted(path.name for path in folder.iterdir())
     if pickled := [name for name in names if name.endswith(_PICKLES)]:

@@ -52,7 +52,7 @@ def absent_home() -> str:
 
 def own_home() -> Path:
     """`check_home()`, for whoever writes there. Raises UsageError, also where its folders are
-    somebody else's, who could put other runs in the place of ours.
+    another user's, who could put other runs in the place of ours.
     """
     home = check_home()
     for folder in (home, home / "runs"):
@@ -65,7 +65,8 @@ def own_home() -> Path:
 
 
 def check_writable(folder: Path) -> None:
-    """That `folder` can be written, or made, as far as can be told before. Raises AlborError."""
+    """Check that `folder` can be written, or made, as far as this is known before. Raises
+    AlborError."""
     place = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     if not os.access(place, os.W_OK | os.X_OK):
         is_mounted_so = os.statvfs(place).f_flag & os.ST_RDONLY

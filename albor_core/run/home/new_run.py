@@ -130,14 +130,14 @@ def _undone_on_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if isinstance(error, FileExistsError) and error.filename == str(path):
-            raise InUseError(  # somebody was faster with the same id: it is theirs
+            raise InUseError(  # another process was faster with the same id
                 f"{path}: this run directory exists", hint="choose another name"
             ) from error
         import shutil  # noqa: PLC0415  4 ms that every command would pay
 
         shutil.rmtree(path, ignore_errors=True)
         for folder in made[1:]:
-            with suppress(OSError):  # not empty: somebody else uses it by now
+            with suppress(OSError):  # not empty: another process uses it by now
                 folder.rmdir()
         raise AlborError(
             f"{error.filename or path}: cannot make a run directory: {error.strerror}",

@@ -1,4 +1,4 @@
-"""Be told that this process ends: at its exit, or by a signal that nobody else handles.
+"""Be told that this process ends: at its exit, or by a signal without another handler.
 
 SIGTERM and SIGHUP are taken only where their default was in force, in the main thread; after the
 callback the signal does what it always did, so the exit status is unchanged. A forked child

@@ -1,4 +1,4 @@
-"""The code that a run is made of: commit, patch, what nobody committed, and the script that is run.
+"""The code that a run is made of: commit, patch, uncommitted files, and the script that is run.
 
 Standard library only. Everything is raw: who stores it for others to read must redact it.
 """
@@ -19,7 +19,7 @@ from typing import Any
 _LIBRARIES = ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy")
 MAX_PATCH_BYTES = 256 << 10
 MAX_SCRIPT_BYTES = 1 << 20
-MAX_FILES = 200  # of code that nobody committed
+MAX_FILES = 200  # of uncommitted code
 _MAX_SEEN = 5_000  # files of untracked folders that are looked at
 _FILTERS = r"^filter\..*\.(clean|process|required)$"
 _CODE = frozenset(
@@ -123,7 +123,7 @@ def script_of_process() -> Path | None:
 
 
 def working_directory() -> Path:
-    """Where this program works; what the kernel calls it where it has been deleted."""
+    """The working directory of this program; the kernel's name for it if it was deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def script_of_command(command: Sequence[str], cwd: Path) -> Path | None:
                     return path
             continue
         path = cwd / word
-        has_place = index > 0 or "/" in word  # a program of PATH is nobody's script
+        has_place = index > 0 or "/" in word  # a program of PATH is not a user's script
         if has_place and len(word) < 4096 and _is_script(path):
             return path
     return None
@@ -178,7 +178,7 @@ def read_script(path: Path | None, cwd: Path) -> Script | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """None for what is no plain file, or larger than any code (64 MiB)."""
+    """The file's bytes; None if it is not a plain file, or larger than any code (64 MiB)."""
     try:
         if not path.is_file() or path.stat().st_size > 64 * MAX_SCRIPT_BYTES:
             return None
@@ -203,7 +203,7 @@ def git_command(cwd: Path) -> list[str]:
     """How git is called in `cwd`, so that it runs no program of the repository's and writes nothing
     into it; its own arguments follow.
     """
-    # optional locks off: reading a status must not write into somebody's repository
+    # optional locks off: reading a status must not write into a user's repository
     return ["git", "--no-optional-locks", "-C", str(cwd), *_without_programs(cwd)]
 
 

@@ -21,9 +21,6 @@ from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 
-STOP_SIGNALS = ("TERM", "INT", "KILL")
-"""In the order in which a stop is asked for, each by itself."""
-
 
 def signal_program(run: RunDir, name: str, *, wait_s: float, sender: str = "cli") -> bool:
     """Send SIG`name` to the program that writes the run's state file; whether it had ended within

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+MARK = "[redacted]"
+"""What stands for a secret that was taken out of a text (values/redact.py)."""
 MAX_COMBINING = 4  # marks per base character; more is a flood over the neighbouring rows
 _CONTROL_PICTURES = 0x2400  # U+2400..U+241F picture the C0 controls, U+2421 DEL
 

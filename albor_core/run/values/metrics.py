@@ -3,9 +3,9 @@
 One rule each, and none raises: float, int and bool are numbers; NaN and Inf are data; an integer
 beyond 64 bits becomes the nearest float, or Inf; numpy and torch scalars, and arrays of one
 element, give their item; a mapping is flattened with `/`; None is "unknown" and left out; anything
-else is no number, left out and counted, and so is an object that raises when it is asked. One call
-takes 100,000 values. Keys become text of 1 to 256 printable characters. What was
-odd is counted by kind, with the first example.
+else is not a number, left out and counted, and so is an object that raises when it is asked. One
+call takes 100,000 values. Keys become text of 1 to 256 printable characters. What was odd is
+counted by kind, with the first example.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _items(value: Any) -> list[tuple[Any, Any]] | None:
     """What a mapping holds; None for anything else, and where it cannot be read."""
     try:
         return list(value.items()) if isinstance(value, Mapping) else None
-    except Exception:  # somebody else's mapping
+    except Exception:  # a foreign mapping
         return None
 
 
@@ -125,7 +125,7 @@ def as_number(value: Any) -> float | int | None:
     """The number that `value` is, or None. An integer beyond 64 bits comes back as a float."""
     try:
         return _plain(value)
-    except Exception:  # somebody else's object: whatever it raises, it gave no number
+    except Exception:  # a foreign object: whatever it raises, it gave no number
         return None
 
 
@@ -205,7 +205,7 @@ def _held(value: Any) -> dict[str, Any] | list[Any] | None:
         return (
             list(value)[:MAX_VALUES] if isinstance(value, list | tuple | set | frozenset) else None
         )
-    except Exception:  # somebody else's list
+    except Exception:  # a foreign list
         return None
 
 
@@ -217,13 +217,13 @@ def as_text(value: object) -> str:
     """The text of anything, as a plain str. Raises nothing."""
     try:
         return str.__str__(value if isinstance(value, str) else str(value))
-    except Exception:  # somebody else's __str__; digits of an integer beyond Python's limit
+    except Exception:  # a foreign __str__; digits of an integer beyond Python's limit
         return f"<{type(value).__name__}>"
 
 
 class NameRoom:
-    """Which metrics of a run its store has room for: the first MAX_NAMES, and beside them the
-    house's own, those with a goal and those that are pinned.
+    """The limit of metric names in a run's store: the first MAX_NAMES, plus Albor's own, those with
+    a goal and pinned ones.
     """
 
     def __init__(self) -> None:
@@ -278,7 +278,7 @@ class LoggedNames:
             keys = tuple(values)
             try:
                 names = self._shapes.get(keys)
-            except Exception:  # a key of somebody else's, which cannot be compared
+            except Exception:  # a foreign key, which cannot be compared
                 names = None
             if names is not None:
                 return dict(zip(names, values.values(), strict=True)) if names else values

@@ -64,7 +64,7 @@ def figure(value: float | None, key: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """45s, 2m 05s, 3h 10m, 4d 06h, 4d, 250d; negative is no duration, hence unknown."""
+    """45s, 2m 05s, 3h 10m, 4d 06h, 4d, 250d; negative is not a duration, hence unknown."""
     if not is_finite(seconds):
         return odd(seconds)
     if seconds >= _DAY_S * 1e6:
@@ -130,7 +130,7 @@ def short_count(value: float | None) -> str:
 
 
 def rate(value: float | None, what: str) -> str:
-    """So many of `what` in a second: 845k tokens/s."""
+    """A rate per second: 845k tokens/s."""
     return f"{short_count(value)} {what}/s"
 
 
@@ -141,7 +141,7 @@ def percent(share: float | None, digits: int = 0) -> str:
     size = abs(share)
     if size >= 9_999.995:
         mantissa, power = f"{share:.0e}".split("e")
-        return f"{mantissa}e{int(power) + 2}%"  # a hundred times 1e308 is no float
+        return f"{mantissa}e{int(power) + 2}%"  # a hundred times 1e308 is not a float
     return f"{share * 100:.{digits if size < 10 else 0}f}%"
 
 

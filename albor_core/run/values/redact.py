@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from albor_core.run.values.clean import MARK
 from albor_core.run.values.lenient import is_number
 
 T = TypeVar("T")
-MARK = "[redacted]"
 ALLOWED = ("CUDA_", "NCCL_", "TORCH_", "OMP_", "PYTHON", "ALBOR_", "TRITON_", "NVIDIA_")
 # "tokens" and "tokenizer" are everyday words here, "token" is not.
 _SENSITIVE = (

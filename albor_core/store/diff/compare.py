@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True)
 class UnknownConfig:
-    """A run whose config nobody can compare: why, and the command that may bring it back."""
+    """A run whose config cannot be compared: the reason, and the command that may bring it back."""
 
     run: str
     reason: str
@@ -224,8 +224,8 @@ def _meant(metric: str, sources: Sequence[ComparedRun]) -> str:
 
 
 def _refuse_two_axes(metric: str, sources: Sequence[ComparedRun]) -> None:
-    """Raises DataError where the steps of the metric count different things, as imported histories
-    may. Calls of `log` and an order are steps where they are as far apart as those.
+    """Raise DataError if the steps of the metric count different things, as imported histories may.
+    Calls of `log` and an order are steps where they are as far apart as those.
     """
     metric = metric if all(metric in source.summary for source in sources) else INSTEAD
     known = [source for source in sources if metric in source.summary]
@@ -255,7 +255,7 @@ def _are_alike(metric: str, one: ComparedRun, other: ComparedRun) -> bool:
 
 
 def _config_changes(sources: Sequence[ComparedRun]) -> tuple[Change, ...]:
-    """What differs between the configs that are known: an unknown one is no other config."""
+    """What differs between the configs that are known: an unknown one does not differ."""
     known = [source.params for source in sources if source.params]
     keys = [change.key for change in _changes(known)] if len(known) > 1 else []
     return tuple(Change(key, tuple(s.params.get(key) for s in sources)) for key in keys)

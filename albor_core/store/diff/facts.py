@@ -16,7 +16,7 @@ _OF_A_LIFE = frozenset({"attempt", "resumed_from", "pid", "num_steps", "paramete
 
 def code(facts: Mapping[str, Any], commit: str | None, dirty: bool | None) -> dict[str, Any]:
     """`commit`, `dirty`; the SHA-256 of what stands beside the commit: `patch` (the changes of
-    tracked files), `untracked/NAME` (code that nobody committed) and `script` (the program that was
+    tracked files), `untracked/NAME` (uncommitted code) and `script` (the program that was
     run, where the commit does not hold it).
     """
     found: dict[str, Any] = {"commit": commit, "dirty": dirty}

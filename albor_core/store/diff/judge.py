@@ -78,7 +78,7 @@ def judge(a: ComparedRun, b: ComparedRun, metric: str, goals: Goals, *, is_asked
 
 
 def _unknown(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
-    """Of config, code and command what is not recorded of both."""
+    """Which of config, code and command are not recorded for both runs."""
     if not (a.params and b.params):
         yield "config"
     if not all(diff_facts.is_code_known(s.facts, s.row.kind, s.code) for s in (a, b)):
@@ -124,7 +124,7 @@ def _without_seed(argv: Iterable[str]) -> list[str]:
 
 
 def _by_training_loss(a: ComparedRun, b: ComparedRun, goals: Goals, found: Verdict) -> Verdict:
-    """val/loss cannot be judged: what train/loss says, which is no verdict on what was asked."""
+    """val/loss cannot be judged: what train/loss says, which is not a verdict on val/loss."""
     instead = _on(INSTEAD, a, b, goals)
     if instead.outcome is None:
         return found
@@ -187,7 +187,7 @@ def _tail(key: str, run: ComparedRun, factor: float, end: int) -> OrderedSeries:
 
 
 def _by_ends(key: str, ends: Sequence[tuple[ComparedRun, float]], unit: str) -> Verdict | None:
-    """Where one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
+    """If one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
     each with the `unit`s of a step.
     """
     first, second = (

@@ -1,4 +1,4 @@
-"""Which of two curves ended better, or that nobody can tell. Pure, deterministic, no numpy.
+"""Decides which of two curves ended better, or that this is unknown. Pure, deterministic, no numpy.
 
 Method  Both curves are cut to the x range they share; the last quarter of it is compared, as the
         differences of points at the same x, which cancels what both runs saw alike (the same
@@ -35,7 +35,7 @@ Where there is no such interval:
     fewer than MIN_POINTS finite differences, or no x in common    no verdict, and a reason; a
                                                                    difference of 0 where none is
     more than half of one run's window is NaN or Inf               that run is worse, no interval
-    more than half of both windows is                              no verdict
+    more than half of both windows is NaN or Inf                   no verdict
     some points are                                                left out, and counted in detail
 """
 
@@ -84,7 +84,7 @@ _STUDENT = (
     *((15.0, 2.316), (25.0, 2.228), (50.0, 2.166), (100.0, 2.137), (1e4, 2.109)),
 )
 _SINGLE = 2.0**-23  # half a unit in the last place of single precision, twice
-_LARGEST = 1e150  # the squares of larger numbers are no floats: as good as Inf
+_LARGEST = 1e150  # the squares of larger numbers are not floats: as good as Inf
 _Point = tuple[float, float]
 
 
@@ -183,8 +183,8 @@ def verdict(
 
 
 def broken_from(curve: OrderedSeries) -> float | None:
-    """From which x on a curve is NaN or Inf to its end; None where its end is finite, or where it
-    was not finite for as long before and came back.
+    """The x from which a curve is NaN or Inf to its end; None if its end is finite, or if it was
+    non-finite for as long before and recovered.
     """
     streaks = [
         (is_finite, len([*some])) for is_finite, some in groupby(map(math.isfinite, curve.y))
@@ -290,7 +290,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _variance_of_mean(values: Sequence[float]) -> tuple[float, float]:
-    """Of the mean of AR(1) noise, and the degrees of freedom that the estimate is worth."""
+    """The variance of the mean of AR(1) noise, and the degrees of freedom of that estimate."""
     count, mean = len(values), _mean(values)
     centered = [value - mean for value in values]
     squares = math.fsum(c * c for c in centered)

@@ -4,7 +4,7 @@ SQLite before 3.51.3 can corrupt a WAL database when one connection checkpoints 
 commits (sqlite.org/wal.html, the WAL-reset bug), so nothing checkpoints by itself here: the local
 store has one writing connection (the holder of index.lock), and the global one is written,
 checkpointed and closed only under `exclusive(path)`. Readers open mode=ro, which never checkpoints.
-Nobody opens a store's file as a plain file while connected: closing that descriptor would drop
+Never open a store's file as a plain file while connected: closing that descriptor would drop
 SQLite's locks. A store that lies on a network file system (ALBOR_HOME may) has a rollback journal
 instead of a WAL.
 """
@@ -28,11 +28,7 @@ from albor_core.store.file.paths import file_system, is_remote, rebuild_hint
 from albor_core.store.file.schema import missing, strangers
 
 CHECKPOINT_BYTES = 4 << 20
-_NO_SHM = (
-    sqlite3.SQLITE_IOERR_SHMOPEN,
-    sqlite3.SQLITE_IOERR_SHMSIZE,
-    sqlite3.SQLITE_IOERR_SHMMAP,
-)
+_NO_SHM = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
 MAKING_S = 2.0  # how long a reader waits for the tables of a store that was just made
 
 
@@ -40,7 +36,7 @@ def open_writer(path: Path, *, busy_ms: int = 5000) -> sqlite3.Connection:
     """The writing connection, made and upgraded if need be; transactions are explicit.
 
     Raises StoreError (foreign owner, newer version) and sqlite3.DatabaseError (damage, a trigger
-    that somebody planted, busy).
+    that was planted, busy).
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_private(path)
@@ -238,7 +234,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else holds the store at the moment."""
+    """Whether another process holds the store at the moment."""
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in (
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,

@@ -16,7 +16,7 @@ MAKING_S = 5.0  # from the start of a run to the first rows in its store, on a b
 
 
 class MissingStoreError(StoreError):
-    """There are runs, and the store that should hold them is gone."""
+    """Raised if runs are registered but the store that should hold them is gone."""
 
     exit_code, code = NotFoundError.exit_code, NotFoundError.code
 
@@ -24,7 +24,7 @@ class MissingStoreError(StoreError):
 def present_store() -> Path | None:
     """The store of this home; None where it has none since it has no runs either.
 
-    Raises MissingStoreError where runs are registered, UsageError where ALBOR_HOME is no folder.
+    Raises MissingStoreError where runs are registered, UsageError where ALBOR_HOME is not a folder.
     """
     home, path = check_home(), global_store()
     if path.is_file():

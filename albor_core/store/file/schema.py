@@ -28,7 +28,7 @@ def expected_columns() -> dict[str, tuple[str, ...]]:
 
 
 def columns(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Table name to column names of a store. A view is no table, whatever its name."""
+    """Table name to column names of a store. A view is not a table, whatever its name."""
     rows = db.execute(
         "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c"
         " WHERE m.type = 'table' ORDER BY m.name, c.cid"

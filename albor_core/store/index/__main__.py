@@ -60,7 +60,7 @@ def _follow_and_watch(run: RunDir, indexer: Indexer) -> None:
         indexer.run_until_ended(watcher)
     finally:
         sampler.close()
-        if spans is not None:  # the run's own is over when nobody works on it any more
+        if spans is not None:  # the run's own span ends when no process works on it
             spans.close(is_over=not run.liveness().is_alive)
 
 

@@ -31,7 +31,7 @@ class AnnotationLines:
         self._writer = writer
 
     def add(self, record: Mapping[str, Any], at: int) -> bool:
-        """One line; False if it is of no known shape."""
+        """Index one line; False if it has no known form."""
         kind, value = record.get("t"), record.get("value")
         by, wall = text(record.get("by") or ""), finite_of(record.get("wall"))
         said = text_of(value)
@@ -64,7 +64,7 @@ class AnnotationLines:
             case "scores" if isinstance(value, dict):
                 return self._take_scores(value, wall, at)
             case "event" if isinstance(value, dict):
-                return self._writer.take_event({**value, "wall": wall}, "annotations", at)
+                return self._writer.write_event({**value, "wall": wall}, "annotations", at)
             case _:
                 return self._restore(kind, value, by, wall, at)
         return True
@@ -90,7 +90,7 @@ class AnnotationLines:
         data = {"id": text(value.get("id") or ""), "v": known, "stderr": value.get("stderr") or {}}
         data["interval"] = value.get("interval") or {}
         event = {"name": SCORES_EVENT, "data": data, "wall": wall, "step": step}
-        return self._writer.take_event(event, "annotations", at) and len(known) == len(found)
+        return self._writer.write_event(event, "annotations", at) and len(known) == len(found)
 
     def _edit_note(self, value: Mapping[str, Any], by: str, wall: float | None) -> bool:
         """Another text of a note; none takes it back. A note that is not there stays so."""
@@ -109,4 +109,4 @@ class AnnotationLines:
         return True
 
     def _note_event(self, name: str, data: dict[str, Any], wall: float | None, at: int) -> None:
-        self._writer.take_event({"name": name, "data": data, "wall": wall}, "annotations", at)
+        self._writer.write_event({"name": name, "data": data, "wall": wall}, "annotations", at)

@@ -30,7 +30,7 @@ _LOOK_S = 0.1
 
 
 def drain_index(run: RunDir, *, timeout_s: float = 10.0) -> bool:
-    """Index what is left of an ended run into both stores; False if somebody else still does.
+    """Index what is left of an ended run into both stores; False if another process still does.
 
     While the run is alive its own index process does this, and for another user's run that user's,
     so nothing is done. Raises StoreError.
@@ -75,7 +75,7 @@ def catch_up(run: RunDir, *, timeout_s: float) -> bool:
         if is_drained and may_write:
             try:
                 return _index_until(run, deadline)
-            except (InUseError, TryAgainError):  # somebody was faster
+            except (InUseError, TryAgainError):  # another process was faster
                 pass
         if time.monotonic() > deadline or (is_drained and not may_write):
             return not is_behind(run)

@@ -139,10 +139,7 @@ def _columns(db: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _insert(
-    target: sqlite3.Connection,
-    table: str,
-    names: list[str],
-    rows: Iterable[tuple[object, ...]],
+    target: sqlite3.Connection, table: str, names: list[str], rows: Iterable[tuple[object, ...]]
 ) -> None:
     places = ", ".join("?" * len(names))
     target.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", rows)

@@ -3,7 +3,7 @@ one, current.
 
 One per run, by the record lock on index.lock. Rows and the byte they come from are one transaction,
 so a killed indexer loses and doubles nothing; training never waits for it. It ends by itself when
-nobody works on the run any more and every byte is indexed. A damaged local store is set aside, and
+no process works on the run and every byte is indexed. A damaged local store is set aside, and
 one that was removed let go: both are made again from the files.
 """
 
@@ -73,8 +73,8 @@ class Watches(Protocol):
 
 
 class Indexer:
-    """Indexes one run. Holds index.lock from construction to `close`; raises InUseError if somebody
-    does.
+    """Indexes one run. Holds index.lock from construction to `close`; raises InUseError if another
+    process does.
 
     Belongs to one thread. `global_path` None leaves the global store alone; `local_path` is for
     rebuilds.
@@ -121,8 +121,8 @@ class Indexer:
     def step(self) -> int:
         """Index what is new, up to a batch of each file; returns the number of lines.
 
-        Raises NotFoundError when the run directory is gone, TryAgainError while somebody else holds
-        the local store, StoreError when it cannot be used at all.
+        Raises NotFoundError when the run directory is gone, TryAgainError while another process
+        holds the local store, StoreError when it cannot be used at all.
         """
         try:
             return self._index()
@@ -142,7 +142,7 @@ class Indexer:
         return total
 
     def run_until_ended(self, watcher: Watches | None = None) -> None:
-        """Follow the run until nobody holds its locks and all is indexed, or until `stop`.
+        """Follow the run until no process holds its locks and all is indexed, or until `stop`.
         `watcher` looks at it each time, and once more at its end.
         """
         try:
@@ -306,7 +306,7 @@ class Indexer:
         return sum(len(batch.lines) for _, _, batch in batches if batch is not None)
 
     def _watch_wal(self) -> None:
-        """Say, once, that somebody's open read transaction keeps the WAL from being emptied."""
+        """Report once that an open read transaction keeps the WAL from being emptied."""
         size = _size(self._path, "-wal")
         if size <= WAL_ALARM_BYTES or self._has_warned_of_wal:
             self._has_warned_of_wal = self._has_warned_of_wal and size > WAL_ALARM_BYTES // 2
@@ -364,23 +364,20 @@ class Indexer:
         return is_short and self._is_of_others()
 
     def _forget(
-        self,
-        db: sqlite3.Connection,
-        writer: RunWriter,
-        why: str = "its files were replaced or cut",
+        self, db: sqlite3.Connection, writer: RunWriter, why: str = "its files were replaced or cut"
     ) -> None:
         log_line(f"{self._run.path}: {why}; indexing from the start")
         with transaction(db):
-            writer.forget()
+            writer.clear()
         self._positions = load_positions(db, writer.run_id)
         self._seen, self._first_share = None, True
 
     def _is_removed(self) -> bool:
-        """Whether the store alone was: where our lock goes too, somebody removes the whole run."""
+        """Whether the store alone was: if our lock is gone too, the whole run is being removed."""
         return not self._path.exists() and self._run.index_lock.exists()
 
     def _let_go(self) -> None:
-        """Of a store without a name, and of what is left beside it: it belongs to no other."""
+        """Close and delete a store without a name, and its side files, which belong to no other."""
         self.disconnect()
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
@@ -455,6 +452,6 @@ def index_now(run: RunDir, global_path: Path | None = None) -> int:
 
 
 def log_line(message: str) -> None:
-    """One line into the log of the index process."""
+    """Write a line to the log of the index process."""
     sys.stderr.write(f"index: {message}\n")
     sys.stderr.flush()

@@ -152,7 +152,7 @@ def parse_journal(raw: bytes) -> dict[str, Any] | None:
 
 
 def parse_plain(raw: bytes) -> dict[str, Any] | None:
-    """A line of JSON without a CRC (attempts, annotations); None if it is no object."""
+    """A line of JSON without a CRC (attempts, annotations); None if it is not an object."""
     try:
         record = json.loads(raw)
     except (ValueError, RecursionError):

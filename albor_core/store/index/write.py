@@ -89,7 +89,7 @@ class RunWriter:
             case "p":
                 return self._take_param(record)
             case "e":
-                return self.take_event(record, "journal", at)
+                return self.write_event(record, "journal", at)
             case "s":
                 return self._take_sample(record, at)
             case "a":
@@ -132,7 +132,7 @@ class RunWriter:
         )
         return True
 
-    def take_event(self, record: Mapping[str, Any], source: str, at: int) -> bool:
+    def write_event(self, record: Mapping[str, Any], source: str, at: int) -> bool:
         """An event of the file `source`, and what it says of the run and its attempts."""
         name, data = record.get("name"), record.get("data")
         if not isinstance(name, str) or not name:
@@ -140,16 +140,11 @@ class RunWriter:
         data = data if isinstance(data, dict) else {}
         attempt = whole_number(record.get("attempt"))
         wall = finite_of(record.get("wall"))
-        self.event(
-            source,
-            at,
-            wall=wall,
-            attempt=attempt,
-            step=whole_number(record.get("step")),
-            name=name,
-            severity=severity_of(record.get("severity")),
-            data=data,
-        )
+        step, severity = whole_number(record.get("step")), severity_of(record.get("severity"))
+        subject = optional_text(data.get("id")) if name in _WITH_SUBJECT else None
+        words = text(name), text(severity), subject, dump(alert_data(name, data))
+        self.touched.add("events")
+        self.db.execute(_EVENT, (self.run_id, source, at, wall, attempt, step, *words))
         self.is_described |= name in ("run.described", defined_metrics.EVENT)
         if name == "run.goals":
             self.goals(data)
@@ -172,7 +167,7 @@ class RunWriter:
         if not isinstance(body, str):
             return False
         data = {"prompt": prompt if isinstance(prompt, str) else "", "text": body}
-        return self.take_event({**record, "name": "sample", "data": data}, "journal", at)
+        return self.write_event({**record, "name": "sample", "data": data}, "journal", at)
 
     def _take_artifact(self, record: Mapping[str, Any]) -> bool:
         path = record.get("path")
@@ -208,7 +203,7 @@ class RunWriter:
         return True
 
     def take_attempts(self, record: Mapping[str, Any], at: int) -> bool:
-        """One line of the guard's attempts.jsonl."""
+        """Index one line of the guard's attempts.jsonl."""
         kind, attempt = record.get("t"), whole_number(record.get("attempt"))
         wall = finite_of(record.get("wall"))
         if kind == "attempt.start" and attempt is not None:
@@ -220,9 +215,9 @@ class RunWriter:
         elif kind == "state" and isinstance(record.get("state"), str):
             data = {"state": record["state"]}
             state = {"name": "guard.state", "data": data, "wall": wall}
-            return self.take_event(state, "attempts", at)
+            return self.write_event(state, "attempts", at)
         elif kind == "event":
-            return self.take_event(record, "attempts", at)
+            return self.write_event(record, "attempts", at)
         else:
             return False
         return True
@@ -244,7 +239,7 @@ class RunWriter:
         """
         if record.get("t") == "e":
             is_ours = str(record.get("name")).startswith(WATCHER_EVENTS)
-            return is_ours and self.take_event(record, "system", at)
+            return is_ours and self.write_event(record, "system", at)
         second, values = record.get("step"), record.get("v")
         if record.get("t") != "m" or not isinstance(values, dict):
             return False
@@ -252,26 +247,8 @@ class RunWriter:
             return False
         return self.series.add_figures(second, values)
 
-    def event(
-        self,
-        source: str,
-        at: int,
-        *,
-        wall: float | None,
-        attempt: int | None,
-        step: int | None,
-        name: str,
-        severity: str,
-        data: Mapping[str, Any],
-    ) -> None:
-        subject = optional_text(data.get("id")) if name in _WITH_SUBJECT else None
-        body = dump(alert_data(name, data))
-        self.touched.add("events")
-        words = text(name), text(severity), subject, body
-        self.db.execute(_EVENT, (self.run_id, source, at, wall, attempt, step, *words))
-
     def attempt(self, attempt: int, given: Mapping[str, Any], *, keep: bool = False) -> None:
-        """Set columns of an attempt; with `keep` only those that nobody has set."""
+        """Set columns of an attempt; with `keep` only those that are not set."""
         self.touched.add("attempts")
         self.db.execute(
             "INSERT OR IGNORE INTO attempts (run_id, attempt) VALUES (?,?)", (self.run_id, attempt)
@@ -291,7 +268,7 @@ class RunWriter:
         )
 
     def goals(self, declared: object, *, if_new: bool = False) -> None:
-        """Which way metrics are better, as the run declared it."""
+        """Record the directions in which metrics are better, as the run declared them."""
         if goals.record(self.db, self.run_id, declared, if_new=if_new):
             self.touched.add("goals")
         if isinstance(declared, dict):
@@ -310,12 +287,9 @@ class RunWriter:
         """
         self.series.flush()
         self.update(self.series.headlines())
-        self.db.execute(
-            _BRING_UP,
-            (self._first_wall, self._last_wall, self.run_id),
-        )
+        self.db.execute(_BRING_UP, (self._first_wall, self._last_wall, self.run_id))
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Remove all but the run's own row: the files are read again from the start."""
         for table in _TABLES:
             self.db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))

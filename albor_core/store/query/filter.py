@@ -8,7 +8,7 @@ Terms are joined by "and". A term is a word or a quoted phrase to look up in nam
 params; `field:value` with `a,b` meaning either; or `name<number` about a metric, a param or a
 number of the run table. `-` or `!` in front of a term means "not". Quotes, double or single, hold
 blanks and commas together. There are no brackets, patterns or regular expressions: every filter
-costs one pass over the runs at most. Names that are no field are metrics (`val/loss`, also
+costs one pass over the runs at most. Names that are not fields are metrics (`val/loss`, also
 `val/loss:min`) or params, in full (`optimizer.lr`) or by their end (`lr`).
 """
 
@@ -22,14 +22,7 @@ from datetime import UTC, datetime
 from albor_core.run.errors import UsageError
 from albor_core.run.status import GROUPS, SILENT, STATUSES
 from albor_core.run.values.lenient import parsed
-from albor_core.store.query.terms import (
-    FIELDS,
-    HAS,
-    MAX_CHARS,
-    STATS,
-    Filter,
-    Term,
-)
+from albor_core.store.query.terms import FIELDS, HAS, MAX_CHARS, STATS, Filter, Term
 
 __all__ = ["Filter", "FilterError", "Term", "parse_filter"]
 

@@ -2,7 +2,7 @@
 
 Two runs belong together when they are of one experiment and their recorded params are equal, apart
 from seed, name and output folder. A run without params stands for itself. `std` is the sample
-standard deviation over runs, so it needs two. Ranks of one job are no seeds: where the first of
+standard deviation over runs, so it needs two. Ranks of one job are not seeds: where the first of
 them is there the others stand beside the numbers, and so does what was before a restart of the job.
 A run whose number is NaN or infinite is counted in `nonfinite` and kept out of the rest: a diverged
 seed is said, never averaged away.
@@ -113,9 +113,7 @@ def jobs_of(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, RankOf]:
 
 
 def configs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
-    """By run a digest of its config without what names or seeds it; runs without params are left
-    out.
-    """
+    """By run, a digest of its config without names and seeds; runs without params are left out."""
     return {
         run: hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
         for run, text in db.execute(_PARAMS, (json.dumps([*runs]), *IGNORED))
@@ -142,7 +140,7 @@ def group(
 
 
 def _counted(rows: list[RunRow], jobs: Mapping[str, RankOf]) -> tuple[list[RunRow], list[RunRow]]:
-    """The runs of one config that are no ranks, or the first ones that are there, each of its
+    """The runs of one config that are not ranks, or the first ones that are there, each of its
     newest start; and the rest.
     """
     first = min((jobs[row.id].rank for row in rows if row.id in jobs), default=0)

@@ -1,7 +1,7 @@
 """What a run came from: another run, whose checkpoint its weights were, and its data.
 
 A run says so itself (`parent` in run.json), or its config does: `model.path` inside the checkpoints
-of a run directory. A resumed run is no child, it is one more attempt of the same run.
+of a run directory. A resumed run is not a child, it is one more attempt of the same run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHERE_FROM = (
 
 
 def parents(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
-    """By run the id of the run it began from; runs that began from nothing are left out."""
+    """By run, the id of the run it began from; runs that began from nothing are left out."""
     rows = db.execute(_WHERE_FROM, (json.dumps([*runs]),))
     found = {run: parent_id(said, model_path) for run, said, model_path in rows}
     return {run: parent for run, parent in found.items() if parent is not None and parent != run}

@@ -115,7 +115,7 @@ class ListQuery(NamedTuple):
 
 
 def rows_of(db: sqlite3.Connection, question: ListQuery) -> list[RunRow]:
-    """The rows, in order. Raises UsageError for a sort key that nobody knows."""
+    """The rows, in order. Raises UsageError for an unknown sort key."""
     # sorting small rows first takes a fifth of the time of sorting whole ones
     order = _in_order(db, question, "r.id")
     chosen = " WHERE r.id IN (SELECT value FROM json_each(?))"
@@ -124,7 +124,7 @@ def rows_of(db: sqlite3.Connection, question: ListQuery) -> list[RunRow]:
 
 
 def ids_of(db: sqlite3.Connection, question: ListQuery) -> list[str]:
-    """The ids of the rows, in order. Raises UsageError for a sort key that nobody knows."""
+    """The ids of the rows, in order. Raises UsageError for an unknown sort key."""
     return _in_order(db, question, _as_text("r.run"))
 
 
@@ -218,7 +218,7 @@ def indexed(
 
 
 def losses(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
-    """By run the counts of lost lines and of lost bytes of its console that its facts have."""
+    """By run, the counts of lost lines and of lost console bytes in its facts."""
     columns = _as_text("run", "facts")
     rows = db.execute(f"SELECT {columns} FROM runs WHERE instr(facts, '_lost\"')")
     found = {
@@ -237,7 +237,7 @@ def _count_of(facts: str, key: str) -> int:
 def cells(
     db: sqlite3.Connection, runs: Sequence[str], columns: Sequence[ListColumn]
 ) -> dict[str, tuple[Param, ...]]:
-    """By run the values of the columns, in their order; None is unknown, NaN is NaN."""
+    """By run, the values of the columns, in their order; None is unknown, NaN is NaN."""
     if len(columns) > MAX_COLUMNS:
         raise UsageError(f"{len(columns)} columns; at most {MAX_COLUMNS}")
     if not columns:

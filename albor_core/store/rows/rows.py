@@ -55,7 +55,7 @@ class AlertRow:
 
     @property
     def is_open(self) -> bool:
-        """Whether it still holds, and nobody has seen it."""
+        """Whether it still holds, and is not acknowledged."""
         return self.acked_by is None and self.cleared_wall is None
 
 
@@ -107,7 +107,7 @@ class KeyStat:
 
 @dataclass(frozen=True)
 class NoteRow:
-    """What somebody wrote about a run. `number` is what commands call it; a store knows none."""
+    """A note about a run. `number` is what commands call it; a store knows none."""
 
     wall: float | None
     by: str

@@ -24,24 +24,10 @@ from typing import Any
 
 from albor_core.andon.bricks.names import brick_name, in_order, is_of_step
 from albor_core.run.headlines import HEADLINES
-from albor_core.run.values.lenient import (
-    finite_of,
-    is_number,
-    mapping_of,
-    real,
-    text_of,
-    whole_of,
-)
+from albor_core.run.values.lenient import finite_of, is_number, mapping_of, real, text_of, whole_of
 from albor_core.store.spans.ids import SpanIds
 from albor_core.store.spans.profile import BrickTime, ProfiledSteps
-from albor_core.store.spans.span import (
-    Scalar,
-    Span,
-    SpanEvent,
-    known,
-    laid_out,
-    nanoseconds,
-)
+from albor_core.store.spans.span import Scalar, Span, SpanEvent, known, laid_out, nanoseconds
 
 WINDOW_S = 1.0
 """Log intervals that are shorter are joined up to this, so that no loop makes a flood of spans."""
@@ -49,7 +35,7 @@ MOST_EVENTS = 128
 """Of an attempt, and of the run: as many as OpenTelemetry's own limit."""
 MOST_METRICS = 64
 """Of a window, besides the headline figures."""
-_WELL = ("done", "stopped", "andon")  # classes of an attempt's end that are no error
+_WELL = ("done", "stopped", "andon")  # classes of an attempt's end that are not errors
 _NAMES = {one.key: one.name for one in HEADLINES if one.stat == "last"}
 _ALERTS = ("andon.alert", "andon.clear")
 _MAX_TEXT = 500
@@ -141,8 +127,8 @@ class _Window:
 
 
 class SpanFold:
-    """Of one run. `taken` gives the spans that are complete; `to_json` is what is remembered
-    besides the window that is open, at a time when there is none.
+    """Folds the records of one run into spans. `taken` gives the complete ones; `to_json` is the
+    state besides the open window, at a time when there is none.
     """
 
     def __init__(self, about: Record, read_profile: ReadProfile = lambda name: None) -> None:
@@ -183,7 +169,7 @@ class SpanFold:
         return record.get("t") == "m" and is_long and record.get("step") != window.step
 
     def take_journal(self, record: Record) -> None:
-        """One record, after `close_window` where `closes` says so."""
+        """Add a record of the journal, after `close_window` if `closes` says so."""
         wall = finite_of(record.get("wall"))
         if wall is None:
             return
@@ -269,7 +255,7 @@ class SpanFold:
         if window is None:
             return
         begin = window.begin
-        if window.measured_ms is not None:  # a pause before it is no part of it
+        if window.measured_ms is not None:  # a pause before it does not belong to it
             begin = max(begin, window.last - window.measured_ms / 1000)
         self._boundary = window.last
         span_id = self.ids.span("window", window.attempt, window.key)
@@ -333,7 +319,7 @@ class SpanFold:
     # -- guard/attempts.jsonl and system.jsonl -----------------------------------------------------
 
     def take_attempts(self, record: Record) -> None:
-        """One record of the guard's."""
+        """Add a record of the guard."""
         number, wall = whole_of(record.get("attempt")), finite_of(record.get("wall"))
         kind = record.get("t")
         if number is None or wall is None or kind not in ("attempt.start", "attempt.end"):
@@ -360,7 +346,7 @@ class SpanFold:
         )
 
     def take_system(self, record: Record) -> None:
-        """One record of the watcher's: what it told is an event of the run."""
+        """Add a record of the watcher: its alerts become events of the run."""
         wall = finite_of(record.get("wall"))
         if record.get("t") == "e" and record.get("name") in _ALERTS and wall is not None:
             self._see_run(wall)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from albor_core.run.values.clean import clean
+from albor_core.run.values.clean import MARK, clean
 from albor_core.run.values.lenient import Document, finite_of, mapping_of, parsed, text_of
-from albor_core.run.values.redact import MARK, redact_text
+from albor_core.run.values.redact import redact_text
 from albor_core.store.spans.collector import Collector
 
 _LATER = (429, 502, 503, 504)  # as the protocol has it: the same again, after a while

@@ -67,7 +67,7 @@ class SpanSender:
             self._thread.start()
 
     def close(self, *, is_over: bool, timeout_s: float = CLOSE_S) -> None:
-        """Have what is left sent, for at most so long. `is_over`: nobody works on the run any more,
+        """Have what is left sent, for at most so long. `is_over`: no process works on the run,
         so that it and its last attempt have ended.
         """
         with self._wake:
@@ -147,7 +147,7 @@ class SpanSender:
         self._keep(reader, dropped=len(spans), why=why)
 
     def _wait(self, error: PostError) -> bool:
-        """Until the next try; False where there is none, since this process ends."""
+        """Wait until the next attempt; False if there is none, since this process ends."""
         now = self._clock()
         self._failures += 1
         self._failed_at = now if self._failed_at is None else self._failed_at
@@ -217,7 +217,7 @@ class SpanSender:
 
 
 def sender_of(run: RunDir) -> SpanSender | None:
-    """What sends the spans of a run, begun; None where nobody asked for it."""
+    """The started sender of a run's spans; None if none is configured."""
     collector, why = collector_of(run, os.environ)
     if why:
         _log_line(f"no spans are sent: {why}")

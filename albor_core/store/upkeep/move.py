@@ -56,7 +56,7 @@ class MoveResult:
 def move_run(run: RunDir, folder: Path) -> MoveResult:
     """Let the run lie in `folder`, which is made if need be; the run's own folder keeps its name.
 
-    Raises InUseError where somebody works on the run, UsageError where it cannot lie there,
+    Raises InUseError where a process works on the run, UsageError where it cannot lie there,
     AlborError where the system refuses: then it is where it was.
     """
     must_be_ours(run)
@@ -116,7 +116,7 @@ class _Pointer:
         self._created = self.entry.get("created", run.metadata().get("created"))
 
     def old_place(self, target: Path) -> Path:
-        """Where the run lay before this move, or before a killed one that this finishes."""
+        """The run's directory before this move, or before a killed one that this completes."""
         for place in (self.entry.get("moved_from"), self.entry.get("path")):
             if isinstance(place, str) and place != str(target):
                 return placed(self._run.id, place, self._created, is_ours=True).path
@@ -192,7 +192,7 @@ def _copy(source: Path, target: Path, size: int) -> None:
 
 def _copy_folder(source: Path, target: Path) -> None:
     """Files with their modes and times, links as links. Locks are left out: to close one is to drop
-    it, and nobody needs an old one.
+    it, and an old one is not needed.
     """
     target.mkdir(mode=0o700)
     for entry in _entries(source):
@@ -243,7 +243,7 @@ def _is_equal(a: os.DirEntry[str], b: os.DirEntry[str]) -> bool:
 
 
 def _hash(path: Path, size: int | None = None) -> bytes:
-    """Of the first `size` bytes, or of all."""
+    """Hash of the first `size` bytes, or of the whole file."""
     hasher, left = blake3(), size
     with path.open("rb") as file:
         while block := file.read(_BLOCK if left is None else min(_BLOCK, left)):

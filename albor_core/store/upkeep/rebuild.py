@@ -139,8 +139,8 @@ def _rebuild_known(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -
 
 
 def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> str:
-    """Bring one run over. Returns why nothing could be made of what it holds; "" where it could be,
-    or its folder is gone: rows of both kinds are carried over later.
+    """Rebuild one run. Return the reason if it could not be rebuilt; "" if it was, or if its
+    folder is gone: rows of unrebuilt runs are carried over later.
     """
     why = ""
     try:
@@ -231,7 +231,7 @@ def put_in_place(fresh: Path, path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a store that nobody uses, with all its files."""
+    """Remove an unused store, with all its files."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
@@ -262,7 +262,7 @@ def _carry_over(
         (report.notes if run in done else report.problems).append(f"{run}: {why}")
     if not report.notes and not unread:
         return
-    for known in registered_runs():  # by the rows of a whole store nobody would miss them
+    for known in registered_runs():  # the rows of a complete store would hide that they are missing
         if known.id not in done | damaged | unread.keys():
             is_there = known.run_json.is_file()
             why = "not rebuilt, and no" if is_there else "neither its folder nor an"

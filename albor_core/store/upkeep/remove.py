@@ -1,6 +1,6 @@
 """Taking a run away for good, and what killed processes left lying about.
 
-Only run directories are removed, only where nobody works on them, and never through a symbolic
+Only run directories are removed, only if no process works on them, and never through a symbolic
 link. All locks of the run are held meanwhile; the folder is renamed first, so that a kill in
 between leaves a hidden folder that `garbage` finds, and never half a run.
 """
@@ -46,7 +46,7 @@ from albor_core.store.upkeep.rebuild import discard
 _DOOMED = re.compile(r"\.[a-z0-9][a-z0-9._-]{0,63}\.removed-[0-9a-f]{8}")
 _CORRUPT_S = 7 * 86400.0
 _TEMPORARY = re.compile(r"\..+\.tmp")
-SETTLED_S = 3600.0  # a temporary file this old belongs to nobody
+SETTLED_S = 3600.0  # a temporary file this old is abandoned
 _INDEX_WAIT_S = 10.0
 
 
@@ -76,7 +76,7 @@ class Garbage:
 def remove_run(run: RunDir, global_path: Path, *, keep_history: bool = False) -> Removed:
     """Remove the directory of a run, its pointer and, but for `keep_history`, its rows.
 
-    Raises UsageError for what is not a run directory of ours, InUseError where somebody works on
+    Raises UsageError for what is not a run directory of ours, InUseError where a process works on
     it, AlborError where the system refuses.
     """
     must_be_ours(run)
@@ -260,7 +260,7 @@ def doom(run: RunDir) -> Path:
 
 
 def must_be_ours(run: RunDir) -> None:
-    """Raises NotFoundError, UsageError for what is not a run directory of this user."""
+    """Raise NotFoundError, UsageError for what is not a run directory of this user."""
     try:
         status = run.path.lstat()
     except OSError as error:
@@ -290,7 +290,7 @@ def hold_run(run: RunDir) -> Iterator[None]:
     """All locks of the run. The index process of a run that has just ended gets time to finish."""
     held: list[int] = []
     try:
-        # the index process first: it ends only while nobody holds the others
+        # the index process first: it ends only while no process holds the others
         deadline = time.monotonic() + _INDEX_WAIT_S
         while _is_folder(run.index_lock.parent):
             try:
@@ -374,7 +374,7 @@ def _forget_pointer(run: RunDir) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Raises AlborError where the system refuses; what is left is garbage."""
+    """Raise AlborError if the system refuses; what is left is garbage."""
     try:
         shutil.rmtree(path)  # by descriptors: what turns into a link on the way is not followed
     except OSError as error:

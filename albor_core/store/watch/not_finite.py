@@ -41,12 +41,7 @@ from dataclasses import astuple, dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from albor_core.run.values.directions import (
-    direction,
-    is_background,
-    is_validation,
-    is_whole_loss,
-)
+from albor_core.run.values.directions import direction, is_background, is_validation, is_whole_loss
 from albor_core.run.values.main_metrics import Logged, main_metrics
 
 RULE = "not-finite-"
@@ -315,7 +310,8 @@ class NotFinite:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave. Raises TypeError, ValueError or KeyError for anything else."""
+        """Restore the state that `to_json` returned. Raises TypeError, ValueError or KeyError for
+        anything else."""
         self._lines, self._has_finite = int(saved["lines"]), bool(saved["has_finite"])
         for key in saved["fine"]:
             one = self._seen[str(key)] = _Seen()

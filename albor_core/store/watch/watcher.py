@@ -37,12 +37,7 @@ from albor_core.run.values.directions import is_validation
 from albor_core.run.values.lenient import finite_of, real, whole_of
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 from albor_core.store.watch.chosen_metrics import ChosenMetrics
-from albor_core.store.watch.live_rules import (
-    LiveRuleEngine,
-    LiveRules,
-    live_rules,
-    withdrawn,
-)
+from albor_core.store.watch.live_rules import LiveRuleEngine, LiveRules, live_rules, withdrawn
 from albor_core.store.watch.machine_figures import (
     machine_series,
     own_gpus,

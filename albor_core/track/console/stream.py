@@ -37,7 +37,7 @@ class Stream:
         return {"number": self.number, "source": self.source, "held": self.held, "shown": shown}
 
     def restore(self) -> None:
-        """Give the program what it had, where nobody put something else there since."""
+        """Give the program what it had, unless something else was put there since."""
         for place in self.places:
             with suppress(OSError):
                 if _identity(place) == self.writer:
@@ -62,7 +62,7 @@ class Stream:
         return sum(self.pending)
 
     def has_ended(self) -> bool:
-        """Whether nobody can write to it any more, and all was read."""
+        """Whether no process can write to it any more, and all was read."""
         poll = select.poll()
         poll.register(self.source, select.POLLIN)
         seen = dict(poll.poll(0)).get(self.source, 0)

@@ -1,4 +1,4 @@
-"""Arrays of somebody else's as arrays of numpy, which is not loaded before there is one."""
+"""Converts arrays of other libraries to numpy, which is not loaded before there is one."""
 
 from __future__ import annotations
 

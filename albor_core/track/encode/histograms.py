@@ -30,7 +30,7 @@ def histogram_of(value: Any, bins: int, edges: Any) -> Medium:
 
 
 def counted_already(counts: Sequence[float], edges: Sequence[float]) -> Medium:
-    """A histogram that somebody made. Raises RefusedError."""
+    """A histogram that the user computed. Raises RefusedError."""
     if not counts or len(edges) != len(counts) + 1 or len(counts) > _MAX_BINS:
         raise RefusedError(
             "media_unreadable", f"{len(counts)} counts and {len(edges)} edges are not a histogram"

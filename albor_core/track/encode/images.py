@@ -1,6 +1,6 @@
 """Pictures as files: what they are is read from their first bytes, arrays become PNG.
 
-No picture that was encoded by somebody else is decoded here, so none can be a bomb: its size in
+No picture encoded elsewhere is decoded here, so none can be a bomb: its size in
 pixels is read from its head and held to the limit, and its bytes are kept as they are.
 """
 

@@ -1,5 +1,5 @@
 """Telemetry beside the training: one thread knows GPUs and host, and flushes the journal. It reads
-what the host's one sampler left in the ring, and samples by itself where nobody does.
+what the host's one sampler left in the ring, and samples by itself if there is none.
 
 The loop takes the newest sample when it logs; it never waits for a driver or a disk.
 """

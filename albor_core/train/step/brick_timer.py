@@ -31,7 +31,7 @@ class BrickTimes:
     """Where the events go that have been read."""
 
     def ms(self, steps: int, step_ms: float) -> dict[str, float]:
-        """Milliseconds of each, per step or, where it is no part of a step, in all; once. The
+        """Milliseconds of each, per step or, if it is not part of a step, in all; once. The
         device must be done with those steps.
 
         `other` is what of `step_ms` no brick explains.

@@ -32,7 +32,7 @@ class ModelParity:
     how: str | None = None
     """What was compared: "fused" or "plain"."""
     cosine: float | None = None
-    """Of the logits; None also where they are no numbers."""
+    """The error of the logits; None also if they are not numbers."""
     max_error: float | None = None
     """Largest difference of the logits, as a fraction of the largest of the reference."""
     loss: float | None = None
@@ -77,7 +77,7 @@ class ModelParity:
 
 
 def not_compared(error: Exception) -> ModelParity:
-    """It could not be, and why."""
+    """The result of a comparison that was not possible, with the reason."""
     return ModelParity(skipped=f"{type(error).__name__}: {str(error)[:200]}")
 
 

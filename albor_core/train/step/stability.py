@@ -61,7 +61,7 @@ class GradientFlow:
     """Whether every trainable parameter gets a gradient in the first steps of an attempt.
 
     Two steps and not one: behind a weight that begins at zero there is none in the first. Steps
-    that are skipped or have nothing to learn are no evidence.
+    that are skipped or have nothing to learn are not evidence.
     """
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ from textual import on, work
 from textual.content import Content
 from textual.events import ScreenResume
 from textual.widget import Widget
+from textual.widgets import Static
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.attention.item import AttentionList
@@ -30,11 +31,11 @@ RETRY_S = 2.0
 
 
 class PollingScreen(FrameScreen):
-    """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking`
-    in it.
+    """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking` in
+    it.
 
-    Numbers change once per PERIOD_S: more often nobody reads them, and each change is bytes on the
-    link. `period_s` may be raised where nothing moves any more.
+    Numbers change once per PERIOD_S: a person cannot read them more often, and each change is bytes
+    on the link. `period_s` may be raised where nothing moves any more.
     """
 
     PERIOD_S = 0.8
@@ -46,9 +47,9 @@ class PollingScreen(FrameScreen):
         super().__init__()
         self.period_s = self.PERIOD_S
         self._uncovered = threading.Event()
-        self._wanted = threading.Event()  # somebody waits for news
+        self._wanted = threading.Event()  # a caller waits for news
         self._is_left = False
-        self._is_dark = False
+        self.is_dark = False  # whether the first frame is still to come
         self._was_on_top = False
         self._lost: Widget | None = None  # had the focus when it hid, and nothing has it since
 
@@ -73,25 +74,20 @@ class PollingScreen(FrameScreen):
     def defer_first_frame(self, seconds: float) -> None:
         """Draw nothing until `has_picture`, or for so long once mounted: at a start each frame of
         half a picture costs as much time as the whole."""
-        self._is_dark, self._dark_s = True, seconds
-
-    @property
-    def is_dark(self) -> bool:
-        """Whether the first frame is still to come."""
-        return self._is_dark
+        self.is_dark, self._dark_s = True, seconds
 
     def has_picture(self) -> bool:
         """Whether what is known is worth the first frame."""
         return True
 
     def _light(self) -> None:
-        self._is_dark = False
+        self.is_dark = False
         self.draw_frame()
 
     def may_draw(self) -> bool:
-        if self._is_dark and self.has_picture():
-            self._is_dark = False
-        return not self._is_dark
+        if self.is_dark and self.has_picture():
+            self.is_dark = False
+        return not self.is_dark
 
     def on_compose(self) -> None:
         """Say how large it is before its widgets are made: they are styled once."""
@@ -105,7 +101,7 @@ class PollingScreen(FrameScreen):
         self.set_class(glyphs.current.is_ascii, "-ascii")
 
     def on_mount(self) -> None:
-        if self._is_dark:
+        if self.is_dark:
             self.set_timer(self._dark_s, self._light)
         self._uncovered.set()
         self._poll()
@@ -213,13 +209,26 @@ class PollingScreen(FrameScreen):
         elif self.focused is not None:
             self.maximize(self.focused)
 
+    def show_empty(self, words: Content | None, *instead_of: Widget) -> None:
+        """Say in a list's place why it has nothing; None: it has something."""
+        is_empty = words is not None
+        if is_empty != self.has_class("-empty"):
+            self.set_class(is_empty, "-empty")
+            self.refresh_bindings()
+        for widget in instead_of:
+            widget.display = not is_empty
+        empty = self.query_one("#empty", Static)
+        empty.display = is_empty
+        if words is not None:
+            empty.update(words)
+
     @property
     def is_free_to_tell(self) -> bool:
         """Whether a notice has a place: no command waits there for its answer."""
         return not self.query_one(StatusBar).is_waiting
 
     def show_notice(self, line: Content) -> None:
-        """One line in the status bar about what came up elsewhere."""
+        """Show a line in the status bar about an event on another screen."""
         self.query_one(StatusBar).show_line(line)
 
     def runs_changed(self) -> None:
@@ -230,5 +239,5 @@ class PollingScreen(FrameScreen):
         self.show_message("no point stands out", "$ink-muted")
 
     def show_message(self, words: str, tone: str = "$ink") -> None:
-        """One line in the status bar."""
+        """Show a line in the status bar."""
         self.query_one(StatusBar).show_message(words, tone)

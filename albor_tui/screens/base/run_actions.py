@@ -14,15 +14,14 @@ from albor_core.andon.bricks.names import brick_name
 from albor_core.feed.run.offers import Offer, Subject, offer, subject_of_view
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
+from albor_core.run.exit import STOP_SIGNALS
 from albor_core.run.light_dataclass import dataclass
-from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.values.clean import clean
 from albor_tui.look import quantity
 from albor_tui.look.naming import name_of
 from albor_tui.messages import CommandReport
 from albor_tui.model.desk import LiveDesk, reference
 from albor_tui.screens.base.run_origins import RunOriginsScreen
-from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.terminal.textual_private import bindings_of
 from albor_tui.widgets.base import styled
 
@@ -63,6 +62,8 @@ class RunActionsScreen(RunOriginsScreen):
 
         question = Content.styled(f"Acknowledge {quantity.counted(count, noun)}?", "bold $ink")
         means = f"They stay in the history of {whose}. This cannot be taken back."
+        from albor_tui.screens.dialogs.confirm import ConfirmScreen
+
         self.app.push_screen(ConfirmScreen(question, means, decline="no"), decide)
 
     def acted_on(self) -> Sequence[RunView]:
@@ -70,7 +71,7 @@ class RunActionsScreen(RunOriginsScreen):
         return ()
 
     def reveal_acted_on(self) -> Sequence[RunView]:
-        """The same, once somebody has seen which they are."""
+        """The same, after the user has seen which runs they are."""
         return self.acted_on()
 
     def action_stop(self) -> None:
@@ -100,7 +101,7 @@ class RunActionsScreen(RunOriginsScreen):
         return action != "undo" or bool(self._deeds)
 
     def key_word(self, action: str) -> str:
-        """Of a key with several meanings the one that works, where only one does."""
+        """The label of a key with several meanings: the action that works now, if only one does."""
         meant = MEANS.get(action, ())
         if action == "retry" and any(one.status == "unguarded" for one in self.acted_on()):
             return "Guard"  # it runs: nothing is tried again
@@ -234,6 +235,8 @@ class RunActionsScreen(RunOriginsScreen):
             kept = _listed([f"{self.name_of(v)} ({offers[v.id].why_not})" for v in spared])
             words += f"\nLeft alone: {kept}."
         asked = question(action, ready, self.name_of)
+        from albor_tui.screens.dialogs.confirm import ConfirmScreen
+
         self.app.push_screen(ConfirmScreen(asked, words, decline=decline), decide)
 
     def _refuse(self, action: str, spared: Sequence[RunView], offers: Mapping[str, Offer]) -> None:
@@ -270,6 +273,8 @@ class RunActionsScreen(RunOriginsScreen):
                 self.order(views, "resume", argument=",".join(f"{b}={said}" for b in over if said))
 
         asked = question("resume", [view], self.name_of)
+        from albor_tui.screens.dialogs.confirm import ChoiceScreen
+
         self.app.push_screen(ChoiceScreen(asked, excess(view), OVERRULES), decide)
 
     def _retry(self, views: Sequence[RunView]) -> None:
@@ -285,7 +290,7 @@ class RunActionsScreen(RunOriginsScreen):
 OVERRULES = (
     ("y", "as it is", "continue as before; the same excess pauses the run again"),
     ("l", "learn", "learn: what it takes now is its budget from now on"),
-    ("m", "mute", "mute: this brick never pauses the run again"),
+    ("m", "mute", "mute: this part of the step never pauses the run again"),
 )
 
 
@@ -311,7 +316,7 @@ def excess(view: RunView) -> str:
 
 
 def reason(offered: Offer, view: RunView) -> str:
-    """Why something cannot be done; with the command that works, where somebody may want one."""
+    """Why something cannot be done; with the command that works, if one may be wanted."""
     wants = view.is_active != (offered.action == "retry") and view.status != "completed"
     return f"{offered.why_not} ({offered.instead})" if wants else offered.why_not
 

@@ -197,22 +197,15 @@ class DataScreen(PollingScreen):
 
     def _arrange(self) -> None:
         sets = () if self._shelf is None else self._shelf.sets
-        listing, is_empty = self.query_one(DataSetList), not sets
+        listing, frame = self.query_one(DataSetList), self.query_one("#data-list", Headed)
         listing.show(rows_of(sets, self._known_sheets(), self._checks))
         if self._wanted_path and listing.stand_on(self._wanted_path):
             self._wanted_path = ""
-        if is_empty != self.has_class("-empty"):
-            self.set_class(is_empty, "-empty")
-            self.refresh_bindings()
-        self.query_one("#data-list").display = not is_empty
-        empty = self.query_one("#empty", Static)
-        empty.display = is_empty
-        if is_empty:
-            empty.update(_nothing(self._shelf))
+        self.show_empty(None if sets else _nothing(self._shelf), frame)
         self._title(sets)
         self._share_room(len(sets))
         self._show_parts()
-        self.query_one("#data-list", Headed).tell_heads()
+        frame.tell_heads()
         self.show_set()
 
     def _title(self, sets: tuple[DataSetView, ...]) -> None:
@@ -327,7 +320,7 @@ class DataScreen(PollingScreen):
         self.app.push_screen(self.cockpit.run_screen(message.view))
 
     def action_read(self) -> None:
-        """To the part that is shown, and back to the list."""
+        """Move the focus to the shown part, or back to the list."""
         listing = self.query_one(DataSetList)
         if listing.has_focus:
             self.query_one(SetParts).inside(self._part).focus()

@@ -47,7 +47,7 @@ class ChoiceScreen(ModalScreen[str | None]):
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Yes or no; anything but `y` is no."""
+    """Asks yes or no; any key but `y` means no."""
 
     BINDINGS = [
         Binding("y", "answer(True)", "Yes"),

@@ -26,7 +26,7 @@ ORDERS = tuple(SORTS)
 _FIGURES = {"loss": "loss", "ppl": "val_ppl", "tok/s": "tokens_per_s"}  # fields of a view
 _MOST_METRICS = 3
 GROUPS = ("", "experiment", "state", "tag", "host")
-DIED_S = 12 * 3600.0  # a death is news for as long as somebody sleeps
+DIED_S = 12 * 3600.0  # a death is news for the length of a night
 Group = tuple[int, str]  # index of its first run, title
 
 
@@ -38,7 +38,7 @@ def _by_number(value: float | None) -> tuple[int, float]:
 
 
 def _urgency(view: RunView) -> int:
-    """What is at work comes first, then what waits to start or died while somebody was away, then
+    """What is at work comes first, then what waits to start or died while the user was away, then
     what is pinned."""
     if view.is_active:
         return 0

@@ -47,7 +47,7 @@ PAINT_S = 0.15  # for the first chart, which this thread would slow down
 
 
 class FilterLine(Input):
-    """Where a filter is typed."""
+    """The line in which a filter is typed."""
 
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 
@@ -70,7 +70,7 @@ class RunsScreen(AnnotationsScreen):
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
-        Binding("A", "andon", "Andon", tooltip="Alerts of all runs, and the rules behind them"),
+        Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
         Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
         Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host"),
         Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),
@@ -188,7 +188,9 @@ class RunsScreen(AnnotationsScreen):
         table.show(rows, groups, self._tails)
         self._look_at_metrics()
         self._title(len(rows))
-        self._show_emptiness(not rows)
+        known, words = self._listing.view.is_complete, self._listing.words
+        why = None if rows else _nothing(known, words, self._problem)
+        self.show_empty(why, table, self.query_one(Preview))
         self._share_room()
         self.refresh_key_bar()
         if is_asked:
@@ -252,18 +254,6 @@ class RunsScreen(AnnotationsScreen):
         listing = self.query_one("#list")
         listing.border_title = Content.assemble(("runs ", "bold $ink"), (titles[0], "$ink-muted"))
         listing.border_subtitle = titles[1]
-
-    def _show_emptiness(self, is_empty: bool) -> None:
-        if is_empty != self.has_class("-empty"):
-            self.set_class(is_empty, "-empty")
-            self.refresh_bindings()
-        empty = self.query_one("#empty", Static)
-        empty.display = is_empty
-        self.query_one(RunTable).display = not is_empty
-        self.query_one("#preview").display = not is_empty
-        if is_empty:
-            listing = self._listing
-            empty.update(_nothing(listing.view.is_complete, listing.words, self._problem))
 
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:

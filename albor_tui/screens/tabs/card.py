@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
     from albor_tui.screens.base.run_actions import RunActionsScreen
 
-MOST_CELLS = 80  # of a width that nobody draws
+MOST_CELLS = 80  # of a width beyond any terminal
 _ON_LINES = frozenset(("open", "note", "tag", "copy", "edit_note", "remove_note", "side"))
 _COPIED = 60  # characters in the line that says what was copied
 _ASKED = 200  # of a note that is to be taken back
@@ -219,7 +219,7 @@ class CardPage(Page):
         if entry is None or not entry.copies:
             self._tell("nothing to copy on this line", "$ink-muted")
             return
-        words = clean(entry.copies, keep="\n\t")  # what is pasted is obeyed by nobody
+        words = clean(entry.copies, keep="\n\t")  # pasted text must not be executed
         self.app.copy_to_clipboard(words)
         self._tell(f"copied {clean(words, limit=_COPIED)}", "$ink")
 
@@ -344,7 +344,7 @@ class CardPage(Page):
         return ""
 
     def _write(self, cmd: str, write: Callable[[LiveDesk, str], object]) -> None:
-        """By the desk, in a thread; the card is asked for again when it is done."""
+        """Write in a thread through the desk, then read the card again."""
         screen, run = self._screen, reference(self.view)
         desk = screen.desk
 

@@ -1,7 +1,7 @@
 """A line chart that draws itself: axes, canvas, marks and cursor, and no more often than it must.
 
 The one widget that knows of plotting. `data` goes in, the plotting thread draws, and the cells that
-differ are refreshed. News is drawn at a pace, what somebody asked to see at once. Points that are
+differ are refreshed. News is drawn at a pace, what the user asked for at once. Points that are
 NaN or infinite break their line and leave a mark at the top edge: they are events, not gaps.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from textual import log, on
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.timer import Timer
@@ -65,6 +66,7 @@ class ChartCanvas(CellWidget):
         self._job: PlotJob | None = None
         self._painted: PlotJob | None = None
         self._drawing: Future[Canvas] | None = None
+        self._drawn_for: tuple[Size, ChartData, Look] | None = None
         self.frame: ChartFrame | None = None
         self._canvas: Canvas = ()
         self._broken: tuple[float, ...] = ()
@@ -127,14 +129,15 @@ class ChartCanvas(CellWidget):
         if replace(old, cursor=None) != replace(new, cursor=None):
             if old.is_log != new.is_log:
                 self._y = None
-            self._drawings = 0  # what somebody asked to see comes at once
+            self._drawings = 0  # what the user asked for comes at once
             self._request()
         else:
             self._show()
 
     def on_resize(self) -> None:
         self._drawings = 0
-        self._request()
+        if self._drawn_for != (self.content_size, self.data, self.look):  # else shown again
+            self._request()
 
     def _request(self) -> None:
         try:
@@ -144,6 +147,7 @@ class ChartCanvas(CellWidget):
             self._forget(f"cannot draw: {type(error).__name__}: {error}")
 
     def _ask_for_canvas(self) -> None:
+        self._drawn_for = self.content_size, self.data, self.look
         width, height = self.content_size
         if width < 12 or height < 3 or not self.data.has_points:
             self._forget("" if self.data.has_points else self.data.empty)
@@ -239,7 +243,7 @@ class ChartCanvas(CellWidget):
         return next(iter((*known, *traces)), None)
 
     def x_at(self, step: float) -> float:
-        """Where a step lies on the x axis in use."""
+        """The position of a step on the current x axis."""
         return step if self.ruled is None else self.ruled.x_at(step, self.axis)
 
     @property
@@ -262,8 +266,8 @@ class ChartCanvas(CellWidget):
 
 
 def whole_axis(first: float, last: float, is_growing: bool) -> Range:
-    """From 0, or from a round place that stays where only the newest part is known, to the end or
-    so far beyond it that it rarely moves."""
+    """The range of the whole axis: from 0, or, if only the newest part is known, from a round value
+    that stays, to the end or so far beyond it that it rarely changes."""
     start = 0.0
     if first > last / 2:
         grain = 2.0 ** math.floor(math.log2(max(last - first, 1.0)))

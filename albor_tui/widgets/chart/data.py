@@ -1,4 +1,4 @@
-"""What a chart shows and how somebody looks at it, as frozen values."""
+"""The data and the view of a chart, as frozen values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Trace:
         return min(near, key=lambda k: abs(self.x[k] - step))
 
     def x_at(self, step: float, axis: str) -> float:
-        """Where a step lies on an axis; on that of steps where the other measure is unknown."""
+        """The position of a step on an axis; on the axis of steps if the other measure is
+        unknown."""
         ruler = self.rulers.get(axis)
         return step if ruler is None else ruler.at(step)
 
@@ -110,7 +111,7 @@ class ChartData:
 
 @dataclass(frozen=True)
 class Look:
-    """How somebody looks at a chart. `window` is in units of the x axis, None the whole; `cursor`
+    """The view of a chart. `window` is in units of the x axis, None the whole; `cursor`
     is a step."""
 
     is_log: bool = False
@@ -129,8 +130,8 @@ class Look:
         return replace(self, smoothing=min(max(self.smoothing + by, 0), len(SMOOTHINGS) - 1))
 
     def zoomed(self, whole: Range, factor: float, share: float) -> Look:
-        """The window `factor` as wide round the place at `share` (0..1) of it; the whole once it
-        is no narrower."""
+        """The window scaled by `factor` around the point at `share` (0..1) of it; the whole range
+        once it is not narrower."""
         old = self.window or whole
         span = old.span * factor
         if span >= whole.span:

@@ -1,7 +1,7 @@
 """plotext without its manual and its choice of colours.
 
 At import plotext assembles its documentation, its tests and an image library: 0.14 s of 0.2 s, on
-the way to the first chart. They are left out while it is imported; nobody here asks for them. Where
+the way to the first chart. They are left out while it is imported; they are not needed here. Where
 that does not work any more, the whole of it is imported.
 
 With each line it looks through all points for their colours, so that the next line gets another:

@@ -18,12 +18,12 @@ Piece = tuple[str, str]  # words, tone
 MOST_EXTREMES = 20
 _NEAR = 50  # of so many parts of a line one holds one extreme at the most
 _AROUND = 12  # points on either side that say what is usual at a place
-_NOISE = 3.0  # of what a value usually lies from the one before it: nearer is no extreme
+_NOISE = 3.0  # of what a value usually lies from the one before it: nearer is not an extreme
 _LEAST = 4  # points beside an end that say what is usual there
 
 
 class Extreme(NamedTuple):
-    """Where a line lies far from what is usual around it: steps (one, or those of a bucket), and
+    """A place where a line lies far from its usual values: steps (one, or those of a bucket), and
     the value."""
 
     first: float

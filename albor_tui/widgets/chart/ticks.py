@@ -41,7 +41,7 @@ def nice_step(span: float, count: int) -> float:
 _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 _DAY = 86_400.0
 _MOST_DIGITS = 6
-_SMALLEST, _LARGEST = 1e-290, 1e300  # beyond them a span or its tenth is no float
+_SMALLEST, _LARGEST = 1e-290, 1e300  # beyond them a span or its tenth is not a float
 
 
 def ticks(limits: Range, count: int, kind: str = "linear") -> list[float]:

@@ -83,7 +83,7 @@ def _words_of_start(event: EventRow) -> str:
 
 
 class EventList(LineList):
-    """The events of one kind. An alert that nobody has seen yet is open."""
+    """The events of one kind. An alert is open until it is acknowledged."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)

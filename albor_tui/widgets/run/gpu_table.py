@@ -28,7 +28,7 @@ from albor_tui.widgets.base import styled
 LABEL, CELL = 3, 4  # cells of "gpu" and of " 100": eight GPUs in 35, sixteen in 67
 _WIDE_LABEL = 5
 _BAR_CELL = 11  # from here on a figure has a bar beside it
-_BUSY = 30.0  # siblings that hardly work make nobody slow
+_BUSY = 30.0  # siblings that hardly work slow no GPU down
 _HELD_BACK = ("thermal", "power brake", "hardware slowdown")
 _ORDER = ("xid", "ecc", "throttled", "hot", "straggling", "idle", "")
 
@@ -83,7 +83,7 @@ def _by_figures(gpus: Sequence[GpuSample]) -> Iterable[GpuMark]:
             continue
         usual = statistics.median(others)
         is_behind = mine <= min(STRAGGLER_RATIO * usual, usual - STRAGGLER_POINTS)
-        if usual >= _BUSY and is_behind and mine >= IDLE_PERCENT:  # an idle one may be nobody's
+        if usual >= _BUSY and is_behind and mine >= IDLE_PERCENT:  # an idle one may be unused
             yield GpuMark(
                 gpu.index, "straggling", f"{mine:.0f} %, the others {usual:.0f} %", "$warning"
             )

@@ -21,7 +21,7 @@ from albor_tui.widgets.base.synced_scrollbar import SyncedScrollbar
 
 KEPT_LINES = 2000
 KEPT_STRIPS = 200  # what a screen shows, and some more
-_CUT_COLUMNS = 1000  # nobody reads further right, and a 16 KiB line would cost its full width
+_CUT_COLUMNS = 1000  # text further right is not read, and a 16 KiB line would cost its full width
 
 _ERROR_WORDS = ("error", "traceback", "exception", "fatal", "nan")
 _WARNING_WORDS = ("warning", "warn", "skipped", "restart")

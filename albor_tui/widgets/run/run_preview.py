@@ -54,7 +54,7 @@ def _row(name: str, value: Content, width: int) -> Content:
 
 def _own(view: RunView, room: int) -> list[tuple[str, Content]]:
     """The metrics that stand for a run besides the house's, their names in `room` cells where their
-    first parts can give way; of Albor's own those that somebody pinned.
+    first parts can give way; of Albor's own those that the user pinned.
     """
     wanted = (one for one in view.metrics if one.is_pinned or view.kind != "train")
     return [

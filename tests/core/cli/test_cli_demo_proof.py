@@ -172,11 +172,11 @@ def test_what_is_in_its_place_is_named_and_left_alone(desk):
     place = desk.folder / "out" / "runs" / "proof"
     place.mkdir(parents=True)
     (place / "mine.txt").write_text("mine")
-    before = tree_hash(desk.folder, desk.home.parent)
+    before = tree_hash(desk.folder.parent, desk.home)
     foreign = desk.quick(*WORDS, "--out", "out")
     assert (foreign.code, foreign.error["code"]) == (2, "usage")
     assert f"{place}: is not the run as it was recorded" in foreign.error["message"]
-    assert tree_hash(desk.folder, desk.home.parent) == before
+    assert tree_hash(desk.folder.parent, desk.home) == before
     shutil.rmtree(place)
 
     assert desk.quick(*WORDS, "--out", "out").code == 0
@@ -246,11 +246,11 @@ def test_a_run_of_the_users_own_keeps_its_name(desk, monkeypatch):
 
 
 def test_tokens_beside_it_would_change_nothing_and_are_refused(desk):
-    before = tree_hash(desk.folder, desk.home.parent)
+    before = tree_hash(desk.folder.parent, desk.home)
     result = desk.quick(*WORDS, "--tokens", "1M")
     assert (result.code, result.error["code"]) == (2, "usage")
     assert "--tokens has no effect beside --proof" in result.error["message"]
-    assert tree_hash(desk.folder, desk.home.parent) == before
+    assert tree_hash(desk.folder.parent, desk.home) == before
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "proof/../../escaped", "bare"])
@@ -261,10 +261,10 @@ def test_a_record_that_reaches_out_of_its_folder_is_refused(desk, monkeypatch, t
         info.size = 4
         packed.addfile(info, io.BytesIO(b"mine"))
     monkeypatch.setattr(proof, "RECORD", bad)
-    before = tree_hash(desk.folder, desk.home.parent)
+    before = tree_hash(desk.folder.parent, desk.home)
     result = desk.quick(*WORDS, "--out", "out")
     assert (result.code, "is not a file of a run" in result.error["message"]) == (1, True)
-    assert tree_hash(desk.folder, desk.home.parent) == before
+    assert tree_hash(desk.folder.parent, desk.home) == before
 
 
 @pytest.mark.slow

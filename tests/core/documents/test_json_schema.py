@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
 import pytest
 
-from albor_core.documents.json_schema import names, schema_of, shape_of
+from albor_core.documents.json_schema import names, schema_of, type_schema
 from albor_core.documents.shapes import Closed, Count, NotFinite, Share, StatusName, keywords
 from albor_core.run.status import STATUSES
 
@@ -73,7 +75,7 @@ class TreeDocument(TypedDict):
     ],
 )
 def test_a_type_has_the_schema_of_its_values(kind, shape):
-    assert shape_of(kind) == shape
+    assert type_schema(kind) == shape
     jsonschema.Draft202012Validator.check_schema(shape)
 
 
@@ -85,7 +87,7 @@ def test_a_class_describes_its_fields_and_those_it_extends():
     named = {**point, "properties": {**fields, "name": {"type": "string"}}}
     named["description"] = "A point and what it is called."
     first = {**point, "type": ["object", "null"], "description": "Null of none."}
-    assert shape_of(Curve) == {
+    assert type_schema(Curve) == {
         "type": "object",
         "properties": {
             "from": {"type": "string", "description": "Where it was."},
@@ -97,7 +99,7 @@ def test_a_class_describes_its_fields_and_those_it_extends():
 
 
 def test_a_class_that_holds_itself_is_said_once_by_name():
-    whole = shape_of(TreeDocument)
+    whole = type_schema(TreeDocument)
     assert whole["properties"] == {"root": {"$ref": "#/$defs/branch"}}
     assert whole["$defs"].keys() == {"branch", "leaf"}
     validator = jsonschema.Draft202012Validator(whole)
@@ -114,3 +116,14 @@ def test_every_document_has_a_title_a_description_and_its_name(name):
     assert whole["description"].endswith(".")
     is_row = name.startswith("albor.runs.export.")
     assert is_row or whole["properties"]["schema"] == {"const": f"{name}/1"}
+
+
+def test_only_albor_schema_loads_the_types(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path))
+    code = (
+        "import sys\nfrom albor_core.cli.main import cli\n"
+        "cli.main(['runs', 'ls', '--json'], standalone_mode=False)\n"
+        "sys.exit('albor_core.documents' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

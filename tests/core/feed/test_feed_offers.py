@@ -8,7 +8,7 @@ import pytest
 
 from albor_core.feed.run.offers import ACTIONS, Subject, offer, way_on
 from albor_core.feed.view.run_status import LIVE_WORDS, WORDS
-from albor_core.run.values.redact import MARK
+from albor_core.run.values.clean import MARK
 
 HERE = os.uname().nodename
 KINDS = ("train", "guard", "track", "imported")

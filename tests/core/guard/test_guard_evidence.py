@@ -17,7 +17,7 @@ from guard_harness import ENDLESS, LIMIT_S, Bench, wait_until
 
 from albor_core.guard import preflight
 from albor_core.guard import records as ledger
-from albor_core.guard.attempt import new_attempt
+from albor_core.guard.attempt import GuardedAttempt
 from albor_core.guard.deaths import crash_report, evidence
 from albor_core.guard.launch import read_launch
 from albor_core.guard.policy import TrainerWords
@@ -391,7 +391,7 @@ def test_whatever_the_state_file_is_looking_at_it_is_quick_and_no_news(
     elif kind != "absent":
         texts = {"empty": "", "torn": '{"schema":"albor.state/1","se', "nan": '{"seq": NaN}'}
         path.write_text(texts[kind])
-    life = new_attempt(box.run, 1, "n", None, started_s=time.monotonic())
+    life = GuardedAttempt(box.run, 1, "n", None, time.monotonic())
     started = time.monotonic()
     life.look(parse_options({}))
     assert time.monotonic() - started < 1.0

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import fake_feed
 import pytest
+from cold_starts import ended
 from hostile import HOSTILE, check_cells, everything_hostile
 from settled import settled, until
 
 import albor_tui
 from albor_tui.app import AlborApp
+from albor_tui.model.run_tabs import TABS
 from albor_tui.screens.run import RunScreen
 
 PACKAGE = Path(albor_tui.__file__).parent
@@ -28,10 +30,67 @@ def loaded_by(statement: str) -> set[str]:
     return set(out.stdout.split())
 
 
+NOT_BEFORE_A_FRAME = {
+    *("torch", "numpy", "pyarrow", "triton", "plotext", "pydantic", "sqlite_utils", "yaml"),
+    *("hashlib", "secrets", "psutil", "pynvml", "orjson", "http.client", "email", "sqlite3"),
+    *("rich.markdown", "rich.syntax", "pygments", "markdown_it", "tree_sitter"),
+}
+OF_OTHER_SCREENS = {
+    f"albor_tui.screens.{name}"
+    for name in (
+        *(
+            "runs.screen",
+            "attention",
+            "diff",
+            "andon",
+            "launch",
+            "data.screen",
+            "charts.alert_chart",
+        ),
+        *("dialogs.help", "dialogs.prompt", "dialogs.confirm", "dialogs.alert_choice"),
+        *(f"tabs.{tab.key}" for tab in TABS if tab.key != "overview"),
+    )
+}
+FIRST_FRAME = """
+import asyncio, sys
+import albor_tui.app as app
+from albor_core.feed.view.run_view import RunView
+from albor_tui.model.source import LiveSource
+from albor_tui.widgets.chart.chart import Chart
+
+app._SETTLED_S = 3600  # it loads the rest then
+
+async def main():
+    cockpit = app.AlborApp(LiveSource(), run=RunView(id=sys.argv[1], path=sys.argv[2]))
+    async with cockpit.run_test(size=(160, 45)):
+        while not (cockpit.screen.is_mounted and cockpit.screen.query_one("#loss", Chart).frame):
+            await asyncio.sleep(0.01)
+        print(" ".join(sys.modules))
+
+asyncio.run(main())
+"""
+
+
 def test_the_cockpit_starts_without_torch_numpy_pyarrow_and_plotext():
     modules = loaded_by("import albor_tui.app, albor_tui.main, albor_tui.model.source")
-    heavy = {"torch", "numpy", "pyarrow", "triton", "plotext", "pydantic", "sqlite_utils"}
-    assert not modules & heavy
+    assert sorted(modules & (NOT_BEFORE_A_FRAME | OF_OTHER_SCREENS)) == []
+
+
+@pytest.mark.slow
+def test_the_first_chart_of_a_run_loads_nothing_of_other_screens(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    run = ended(tmp_path / "home")
+    out = subprocess.run(
+        [sys.executable, "-c", FIRST_FRAME, run.id, str(run.path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    modules = set(out.stdout.split())
+    drawn_by = {"plotext", "hashlib", "sqlite3"}  # the chart, and the points in it
+    assert "albor_tui.screens.tabs.overview" in modules
+    assert sorted(modules & (OF_OTHER_SCREENS | (NOT_BEFORE_A_FRAME - drawn_by))) == []
 
 
 def test_documents_never_load_textual(tmp_path):

@@ -13,7 +13,7 @@ import click
 from albor_core.cli.common.output import (
     clean,
     emit,
-    fields_of,
+    field_values,
     json_option,
     print_line,
     print_note,
@@ -111,7 +111,7 @@ def import_runs(
     if not arrivals and problems:
         raise DataError(problems[0]["message"], hint="albor runs import --help")
     if as_json:
-        runs = [fields_of(arrival) for arrival in arrivals]
+        runs = [field_values(arrival) for arrival in arrivals]
         emit({"schema": "albor.runs.import/1", "runs": runs, "problems": problems})
     else:
         _show(arrivals)

@@ -12,7 +12,7 @@ import click
 from albor_core.cli.common.output import (
     clean,
     emit,
-    fields_of,
+    field_values,
     json_option,
     print_line,
     print_note,
@@ -44,7 +44,7 @@ def mv(references: tuple[str, ...], folder: str, as_json: bool) -> None:
     _must_be_meant(folder, chosen)
     moved = [move_run(run, Path(folder)) for run in chosen]
     if as_json:
-        emit({"schema": "albor.runs.mv/1", "moved": [fields_of(item) for item in moved]})
+        emit({"schema": "albor.runs.mv/1", "moved": [field_values(item) for item in moved]})
         return
     for item in moved:
         how = f", {byte_size(item.bytes)} copied" if item.copied else ""

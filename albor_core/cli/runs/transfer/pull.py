@@ -12,7 +12,7 @@ import click
 from albor_core.cli.common.output import (
     clean,
     emit,
-    fields_of,
+    field_values,
     json_option,
     print_line,
     print_note,
@@ -79,7 +79,7 @@ def pull(
         kept = chosen(source, found, where)
         report = copy_runs(source, kept, checkpoints=checkpoints, dry_run=dry_run)
     if as_json:
-        told = fields_of(report)
+        told = field_values(report)
         emit(
             {
                 "schema": "albor.runs.pull/1",

@@ -1,7 +1,7 @@
 """Protocol buffers as they lie in files: fields of one message, flat, and nothing allocated that
 the bytes do not hold.
 
-A message inside a message is its bytes until somebody asks for its fields: no recursion, so no
+A message inside a message is its bytes until its fields are asked for: no recursion, so no
 depth that a file could choose. Source: the encoding guide of Protocol Buffers.
 """
 
@@ -17,7 +17,7 @@ Value = int | bytes
 
 
 class ProtobufError(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
@@ -92,7 +92,7 @@ def block(value: Value) -> bytes:
 
 
 def text(value: Value) -> str:
-    """A field of text; what is no UTF-8 is replaced."""
+    """A field of text; invalid UTF-8 is replaced."""
     return block(value).decode("utf-8", "replace")
 
 

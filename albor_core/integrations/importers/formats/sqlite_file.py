@@ -1,4 +1,4 @@
-"""A database of somebody else: opened to be read, and trusted in nothing."""
+"""Opens a foreign database read-only, without trusting its contents."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.close()
         if "unable to open" not in str(error) or Path(f"{path}-wal").exists():
             raise
-        # a file in WAL mode on a medium where its side files cannot be made: nobody writes there
+        # a file in WAL mode where its side files cannot be made: no process writes there
         db = sqlite3.connect(f"{address}&immutable=1", uri=True)
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
     return db

@@ -1,6 +1,6 @@
 """Pictures, sound, histograms, tables and texts of other trackers, as neutral values.
 
-What somebody else's file says of itself is not believed: formats are read from first bytes, sizes
+A foreign file's own claims are not trusted: formats are read from first bytes, sizes
 are bounded before anything is read, and a file is only looked for below the folder where its
 tracker keeps such files, through no link. What cannot be had is left out, and the caller counts it.
 """
@@ -81,8 +81,8 @@ def _json(value: Any) -> bytes:
 
 
 def inside(folder: Path, name: Any, most: int = MAX_BYTES) -> bytes | None:
-    """The bytes of the file `name` below `folder`; None where it is not there, is no plain file, is
-    too large, or a link or a `..` leads to it.
+    """The bytes of the file `name` below `folder`; None where it is not there, is not a plain file,
+    is too large, or a link or a `..` leads to it.
     """
     if not isinstance(name, str) or not name or "\0" in name or len(name) > 4096:
         return None

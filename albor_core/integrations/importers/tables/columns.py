@@ -114,8 +114,8 @@ class Columns:
         return found
 
     def place_columns(self, row: Row) -> set[str | None]:
-        """Those of a row that say where it lies. W&B counts its calls beside the step of the
-        program.
+        """The columns that give the position of a row. W&B counts its calls besides the program's
+        step.
         """
         axis = next(iter(self.axes), None)
         again = axis if axis == "global_step" and row.get("step") == row.get(axis) else None
@@ -124,7 +124,7 @@ class Columns:
         return used | set(_times_beside(row))
 
     def unread(self, row: Row, place: RowPlace) -> list[str]:
-        """Columns of numbers that are no metric beside those that a row is read by."""
+        """Columns of numbers that are not metrics, besides those that identify a row."""
         if (one := _only_value(row)) is None:
             calls = row.get("_step") if step_column(row) != "_step" else None
             return ["_step"] if is_number(calls) and calls != place.step else []

@@ -1,5 +1,5 @@
 """Whether a table is a list of runs, a row for each, and no history: what a page of runs, as those
-of W&B, MLflow or Comet, is downloaded as. Its rows are no curve.
+of W&B, MLflow or Comet, is downloaded as. Its rows are not a curve.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ _MOST_LAST = 3  # rows without a step that may close a run
 
 @dataclass(frozen=True)
 class RowPlace:
-    """Where a row lies: `step` None is the one after the last."""
+    """The position of a row: `step` None is the one after the last."""
 
     step: Any
     axis: str = ""
     is_moved: bool = False
     """It is not where its own column says."""
     is_closing: bool = False
-    """It tells of the whole run, and is no point of its curves."""
+    """Whether the value describes the whole run, and is not a point of its curves."""
 
 
 @dataclass

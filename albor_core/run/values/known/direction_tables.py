@@ -212,7 +212,7 @@ TOTALS = word_set(
 )  # may be summed up
 OF_SAMPLES = word_set("f1 fbeta f precision recall jaccard auc roc ap")  # a mean of sklearn
 SIZED = "shot|shots|way|fold|gram|nn|hop|step|best|class|bit|layer|head|view|crop|d|x|back|stage"
-# how many of what: 5-shot-acc is no difference
+# how many of what: 5-shot-acc is not a difference
 LOSS_OF = word_set("""
     cls bbox box mask rpn giou ciou diou iou dice dfl obj objectness centerness kpt keypoint seg
     aux hm wh off xy kd mel dur f0 pitch class labels ce bce reg att ctc rnnt

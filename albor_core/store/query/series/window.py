@@ -69,12 +69,7 @@ def placed(series: Series, clock: StepsByTime, window: tuple[int | None, int | N
 
 
 def _window(
-    key: str,
-    zoom: Zoom,
-    window: tuple[int, int],
-    last: int,
-    density: float,
-    max_points: int,
+    key: str, zoom: Zoom, window: tuple[int, int], last: int, density: float, max_points: int
 ) -> Series:
     low, high = window
     expected = density * (high - low + 1)

@@ -494,14 +494,13 @@ def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
     model, fused, optimizer = made(TINY)
     place = Placement(torch.device("cpu"), None, "bf16", compiles=False)
     trainable = SimpleNamespace(trained=lambda: dict(model.named_parameters()))
-    recipe = SimpleNamespace(head=CrossEntropy())
     parts: Any = SimpleNamespace(
         model=model,
         decoder=model,
         trainable=trainable,
         optimizer=optimizer,
         placement=place,
-        recipe=recipe,
+        score=CrossEntropy().bind,
     )
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     clean = compare(parts, fused, Batch(tokens()))

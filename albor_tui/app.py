@@ -202,7 +202,7 @@ class AlborApp(App[None]):
                 screen.poll_now()
 
     def action_attention(self) -> None:
-        """To the list of what needs a person; back to it where it is below."""
+        """Open the list of what needs a person, or go back to it if it is below."""
         from albor_tui.screens.attention import AttentionScreen
 
         stack = self.screen_stack

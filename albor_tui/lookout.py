@@ -59,7 +59,7 @@ class Lookout:
         self._tell_in_time()
 
     def somebody_acted(self) -> None:
-        """From now on nothing comes forward: it would be in the user's way."""
+        """Stop bringing the list to the front: it would now be in the user's way."""
         self._is_fresh = False
 
     def look_alone(self, source: LiveSource) -> None:
@@ -92,7 +92,7 @@ class Lookout:
         self._tell_in_time()
 
     def _tell(self) -> bool:
-        """One line on the screen on top; whether there was a place for it."""
+        """Show one line on the top screen; return whether there was space for it."""
         from albor_tui.screens.attention import AttentionScreen
         from albor_tui.widgets.attention_panels import notice, whose
 

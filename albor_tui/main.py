@@ -164,7 +164,7 @@ class _StdoutError(AlborError):
 
 
 def _print(document: Mapping[str, Any], stream: TextIO) -> None:
-    """Raises BrokenPipeError, _StdoutError."""
+    """Raise BrokenPipeError, _StdoutError."""
     try:
         stream.write(json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
         stream.flush()

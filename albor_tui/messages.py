@@ -165,7 +165,7 @@ class RunFound(Message):
 
 @dataclass
 class OriginRead(Message):
-    """Where a run comes from, as feed.run.offers.origin_of says; None: it could not be read."""
+    """The origin of a run, as feed.run.offers.origin_of gives it; None: it could not be read."""
 
     run_id: str
     path: str

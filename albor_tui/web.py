@@ -194,7 +194,7 @@ def bounded(width: Any, height: Any) -> tuple[int, int]:
 
 
 def end_with_server() -> None:
-    """In a cockpit that a server started: never outlive it, however it ends."""
+    """In a cockpit that a web server started, exit when the server ends, however it ends."""
     if (server := os.environ.pop(_PARENT, "")).isdigit():
         die_with_parent(int(server))
 

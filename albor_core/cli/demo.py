@@ -55,7 +55,7 @@ def _writes(told: Parameters) -> list[Path]:
 
 
 def _planned(_: Callable[..., Any], told: Parameters) -> Estimate:
-    """Of a demo without bytes: its shards are packed by a tokenizer that it trains."""
+    """The plan of a demo without bytes: its shards are packed by a tokenizer that it trains."""
     from albor_core.demo.folder import refuse_file
     from albor_core.demo.proof import bytes_of_proof
     from albor_core.demo.recipe import check_tokens

@@ -88,7 +88,7 @@ def _tell_of_others(run: RunDir, shown: int, others: list[int]) -> None:
 
 
 def _tell_lost(run: RunDir, attempt: int) -> None:
-    """That the log lacks some of what was printed, by the program's last words."""
+    """Report that the log lacks some of the output, as the program recorded at its end."""
     words = read_exit(run) or {}
     lost = whole_of(words.get("console_bytes_lost"))
     if lost and words.get("attempt") == attempt:
@@ -124,7 +124,7 @@ def _counted(path: Path) -> LogFile:
 def _lines(
     files: list[LogFile], tail: int | None, since: float | None
 ) -> Iterator[tuple[LogFile, str]]:
-    """Of the files that logs became, oldest first."""
+    """The lines of a log and its rotated files, oldest first."""
     begins = [0 if since is None else _first_since(file, since) for file in files]
     total = sum(file.total - begin for file, begin in zip(files, begins, strict=True))
     left_out = 0 if tail is None else max(0, total - tail)

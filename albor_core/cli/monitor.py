@@ -83,7 +83,7 @@ def _print_no_run(*, once: bool, as_json: bool) -> None:
 
 
 def _print_alerts(runs: Sequence[RunDir], alerts: dict[RunDir, AlertLines]) -> None:
-    """Those that came since the last time; `alerts` keeps what each run has said."""
+    """Print alerts since the last time; `alerts` keeps those that were printed of each run."""
     for run in runs:
         if run not in alerts:
             alerts[run] = AlertLines(run)

@@ -22,7 +22,7 @@ from albor_core.config.config import Config
 
 @dataclass
 class Place:
-    """Where a run is."""
+    """The position of a run in its data and steps."""
 
     step: int = 0
     sequences: int = 0
@@ -115,7 +115,7 @@ class Clock:
         return epoch * (self.num_sequences // self.batch) + within // self.batch + 1
 
     def advance(self, place: Place) -> None:
-        """One more step."""
+        """Advance the place by one step."""
         batch = self.batch_at(place.sequences)
         place.cursor = self.start(place.cursor, batch) + batch
         place.before, place.sequences = place.sequences, place.sequences + batch
@@ -137,7 +137,7 @@ class Clock:
         return steps, sequences - place.sequences
 
     def _steps_with(self, batch: int, sequences: int, cursor: int) -> int:
-        """Until the end, were all of one batch."""
+        """Steps until the end, if all had one batch size."""
         epoch, within = divmod(self.start(cursor, batch), self.num_sequences)
         after = (self.epochs - epoch - 1) * (self.num_sequences // batch)
         in_data = 0 if after < 0 else after + (self.num_sequences - within) // batch
@@ -170,8 +170,8 @@ class Clock:
 
 
 def place_in(trainer: Mapping[str, Any], *, seq_len: int, num_sequences: int) -> Place:
-    """Of a checkpoint's trainer.json, on data of N sequences; older ones know steps alone.
-    Sequences of another length than `seq_len` are counted anew, by their tokens.
+    """The place in a checkpoint's trainer.json, on data of N sequences; older checkpoints have only
+    the step. Sequences of another length than `seq_len` are counted anew, by their tokens.
     """
     saved, config = trainer["progress"], trainer["config"]
     step = int(saved["step"])

@@ -59,7 +59,7 @@ class Config(Section):
 
     @property
     def sequences_per_step(self) -> int:
-        """Of all ranks."""
+        """Sequences per step of all ranks together."""
         return self.data.batch_size * self.training.gradient_accumulation
 
     def on_ranks(self, world_size: int) -> Config:

@@ -126,7 +126,7 @@ def _wrong_window(window: object) -> str:
 
 
 def _window_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Of a Qwen: whatever transformers would not read, or would read otherwise."""
+    """Refusals of a Qwen config whose sliding window transformers would read differently."""
     uses, types = about.get("use_sliding_window", False), about.get("layer_types")
     window, layers = about.get("sliding_window", _QWEN_WINDOW), about.get("num_hidden_layers")
     slides = isinstance(types, list) and _NAMES[0] in types

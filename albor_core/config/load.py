@@ -169,7 +169,7 @@ def _checked(
 
 
 def _beside(unread: Sequence[Problem], found: Sequence[Problem]) -> Iterator[Problem]:
-    """Those of `found` that are not about a value which could not be read, and so is empty."""
+    """Problems in `found` that are not about a value which could not be read, and so is empty."""
     lost = [problem.field for problem in unread]
     for problem in found:
         if not any(f"{problem.field}.".startswith(f"{field}.") for field in lost if field):
@@ -177,7 +177,7 @@ def _beside(unread: Sequence[Problem], found: Sequence[Problem]) -> Iterator[Pro
 
 
 def _in_order(found: Iterable[Problem]) -> list[Problem]:
-    """By their lines, those of overrides last; of one line as they come."""
+    """Problems in the order of their lines, those of overrides last."""
     lines = {problem: problem.file.rpartition(":")[2] for problem in found}
     # a number is a line, and what has none stands behind all
     return sorted(lines, key=lambda one: int(lines[one]) if lines[one].isdigit() else 1 << 62)
@@ -240,7 +240,7 @@ def _contradictions(error: ValidationError, section: str) -> Iterator[Problem]:
 
 
 def _about_others(found: Iterable[Problem], lost: Collection[str]) -> Iterator[Problem]:
-    """Those that no field has a part in whose value is not known."""
+    """Problems that do not involve a field whose value is unknown."""
     for problem in found:
         words = re.findall(r"\w+", f"{problem.field} {problem.message} {problem.hint}")
         if not set(words) & set(lost):

@@ -27,7 +27,7 @@ class RankShare:
 
     @property
     def sequences_per_step(self) -> int:
-        """Of all ranks."""
+        """Sequences per step of all ranks together."""
         return self.world_size * self.batch_size * self.accumulation
 
 

@@ -62,8 +62,8 @@ def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Di
 
 
 def never_allowed(changes: tuple[Difference, ...]) -> tuple[Difference, ...]:
-    """Those that nothing allows once there is a checkpoint: it is of another model, optimizer or
-    beginning.
+    """Changes that are never allowed once there is a checkpoint: it has another model, optimizer or
+    start.
     """
     return tuple(
         change

@@ -69,7 +69,7 @@ def _blanked(raw: bytes, config: Config) -> bytes:
 
 
 def _not_found(config: Config, file: str) -> ConfigError:
-    """Of a config that still has a secret."""
+    """The error of a config that still contains a secret."""
     if _urls(config):
         what, where, other = "URL", "notify", "url_env"
     else:

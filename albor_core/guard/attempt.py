@@ -73,7 +73,7 @@ class GuardedAttempt:
 
     @property
     def stacks(self) -> Path:
-        """Where a trainer dumps its Python stacks on SIGUSR1."""
+        """The file to which a trainer dumps its Python stacks on SIGUSR1."""
         return self.run.logs / f"a{self.number:04d}.stacks"
 
     @property
@@ -175,7 +175,7 @@ class GuardedAttempt:
         return found
 
     def _state_age_s(self) -> float | None:
-        """By the file's own stamp, which is good enough to tell people."""
+        """The age of the state file by its own time stamp, precise enough for messages."""
         stamp = whole(self.state or NOTHING, "mono_ns")
         age_s = None if stamp is None else time.monotonic() - stamp / 1e9
         return round(age_s, 3) if age_s is not None and age_s >= 0 else None

@@ -159,7 +159,7 @@ def classify(status: ExitStatus, facts: ExitFacts) -> ExitClass:
 
 
 def _true_code(status: ExitStatus, words: TrainerWords | None) -> int | None:
-    """That of its last words, where it was killed on its way out: it had ended before."""
+    """The exit code in its exit record, if it was killed while exiting: it had ended before."""
     if words is not None and (status.code is None or (status.signal and _is_final(words))):
         return words.code
     return status.code
@@ -181,7 +181,7 @@ def _as_asked(code: int | None, facts: ExitFacts) -> ExitClass | None:
 
 
 def _failed(code: int | None, facts: ExitFacts) -> ExitClass:
-    """By evidence that outweighs the code, then by the code."""
+    """The class of a failure: by evidence that outweighs the code, else by the code."""
     if FATAL_XIDS.intersection(facts.xids):
         return ExitClass("gpu_lost", ExitPolicy.FATAL)
     if facts.hung:

@@ -132,7 +132,7 @@ class Ledger:
 
 
 def log_line(text: str) -> None:
-    """One line into guard.log. Never raises: the log may be on a full disk."""
+    """Write a line to guard.log. Never raises: the log may be on a full disk."""
     try:
         sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n")
         sys.stderr.flush()

@@ -10,7 +10,7 @@ from albor_core.run.guard_state import ASKED
 
 @dataclass
 class StopRequest:
-    """Of whoever asked first; who asks again may make it more urgent."""
+    """The first stop request; a second one may make it more urgent."""
 
     signal: int
     by: str = ""

@@ -25,7 +25,7 @@ class Termination:
         return [at for at in (self._kill_at_s, self._term_at_s) if at]
 
     def begin_with_stacks(self, attempt: GuardedAttempt) -> None:
-        """Of a program that hangs: let it dump its stacks before it is asked to end."""
+        """Let a hung program dump its stacks before it is asked to end."""
         now = time.monotonic()
         has_asked = attempt.ask_for_stacks()
         self._term_at_s = now + (min(_STACKS_S, self._grace_s) if has_asked else 0.0)

@@ -54,7 +54,7 @@ def keep(folder: Folder, run_id: str, names: Iterable[str] = (".",)) -> None:
 
 
 def run_of_checkpoint(checkpoint: Folder | None) -> tuple[str | None, str | None]:
-    """As `run_of_mark`, of a checkpoint's file or folder."""
+    """The run of a checkpoint's file or folder, as `run_of_mark`."""
     if checkpoint is None:
         return None, None
     path = Path(checkpoint)

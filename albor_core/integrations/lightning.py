@@ -118,8 +118,8 @@ class AlborLogger(_Logger):  # type: ignore[misc]  # lightning is not a dependen
 
     @_rank_zero_only  # type: ignore[untyped-decorator]
     def log_graph(self, model: Any, input_array: Any = None) -> None:
-        """Of a model's graph its number of parameters is recorded; of its Trainer, which checkpoint
-        it goes on from.
+        """Record the parameter count; the graph itself is not stored. Remember the checkpoint that
+        the Trainer resumes from.
         """
         trainer = getattr(model, "_trainer", None)
         self._resume_from = self._resume_from or getattr(trainer, "ckpt_path", None)

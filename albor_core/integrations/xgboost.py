@@ -55,5 +55,5 @@ class XGBoostCallback(_TrainingCallback):  # type: ignore[misc]  # xgboost is no
 
 
 def _figure(value: Any) -> Any:
-    """Of a cross-validation, which has mean and deviation, the mean."""
+    """The value of a metric; the mean if cross-validation gives mean and deviation."""
     return value[0] if isinstance(value, tuple) else value

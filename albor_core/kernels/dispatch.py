@@ -311,7 +311,7 @@ def _examined(
     *,
     unraced: str,
 ) -> Choice:
-    """By parity and, unless there is a reason why Triton is `unraced`, by speed."""
+    """The choice by parity and, unless there is a reason why Triton is `unraced`, by speed."""
     reason, found = _check(op, device, dtype)
     if reason:
         log.warning("%s: triton on %s in %s is NOT used: %s", op.name, device, dtype, reason)

@@ -106,7 +106,7 @@ class GemmTime:
 
     @property
     def share(self) -> float | None:
-        """Of the ceiling's rate; above 1 where ours is the faster."""
+        """The share of the ceiling's rate; above 1 if ours is faster."""
         best = self.ceiling
         return best.us / self.ours.us if best and best.us and self.ours.us else None
 
@@ -336,7 +336,7 @@ def _gradients_fault(one: Operands) -> str:
 
 
 def _operand_sets(gemm: Gemm, device: torch.device, dtype: torch.dtype) -> list[Operands]:
-    """So many that no cache of a GPU holds them all."""
+    """So many sets of operands that no cache of a GPU holds them all."""
     source = torch.Generator(device).manual_seed(0)
     first = _operands(gemm, source, device, dtype)
     size = sum(t.numel() * t.element_size() for t in first)

@@ -77,7 +77,7 @@ class Segment:
         return flat[begin : begin + size].view(-1, *shape[1:])
 
     def begin_of(self, prefix: str) -> int | None:
-        """Where the first parameter lies whose name begins so; None where none does."""
+        """The offset of the first parameter with this name prefix; None if there is none."""
         found = (at for name, (at, _) in self.places.items() if name.startswith(prefix))
         return next(found, None)
 
@@ -173,7 +173,7 @@ class FlatParameters:
         return [f"{module[0]}.{one}.weight".lstrip(".") for one in taken]
 
     def _unpacked_weight(self, names: list[str]) -> Weight:
-        """Of packed matrices: written to the scratch whenever it is read."""
+        """The weight of packed matrices, unpacked to the scratch buffer whenever it is read."""
         parts = [self._packed[name] for name in names if name in self._packed]
         if len(parts) < len(names):
             raise ValueError(f"{', '.join(names)} are one matrix here: pack all of them or none")
@@ -197,12 +197,12 @@ class FlatParameters:
         return [name for name in norms if is_of_heads(name) == of_heads]
 
     def segment(self, name: str) -> Segment:
-        """Where the parameter `name` lies."""
+        """The segment that holds the parameter `name`."""
         segments = (self.vectors, self.frozen_matrices, self.matrices)
         return next(one for one in segments if name in one.places)
 
     def gradients(self) -> dict[str, Tensor]:
-        """By the name of a trained parameter; live views."""
+        """Gradients by the name of a trained parameter; live views."""
         return {
             name: segment.view(segment.gradient, name)
             for segment in (self.matrices, self.vectors)

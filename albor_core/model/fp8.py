@@ -34,7 +34,7 @@ TENSORS = 6
 
 
 class Scales:
-    """Of `count` tensors, on the device."""
+    """The scales of `count` tensors, on the device."""
 
     def __init__(self, count: int, device: torch.device) -> None:
         self.seen = torch.zeros(count, fp8.SLOTS, device=device)
@@ -71,7 +71,7 @@ class Scales:
         self.first = [list(row) for row in saved]
 
     def reset(self) -> None:
-        """To `first`, if it is known."""
+        """Reset the scales to `first`, if it is known."""
         if self.first is not None:
             self.load(self.first)
 
@@ -134,7 +134,7 @@ class Fp8Mlp:
 
 
 def trained_mlps(model: Llama) -> list[Any]:
-    """Those in fp8: none of their three matrices is frozen or packed."""
+    """The MLPs that compute in fp8: none of their three matrices is frozen or packed."""
     mlps: list[Any] = [layer.mlp for layer in model.model.layers]
     return [mlp for mlp in mlps if sum(p.requires_grad for p in mlp.parameters()) == 3]
 

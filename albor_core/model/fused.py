@@ -98,7 +98,7 @@ def norm_of(flat: FlatParameters, module: str) -> Norm:
 
 @dataclass
 class Bias:
-    """Of q, k and v, fp32."""
+    """The biases of q, k and v, fp32."""
 
     value: Tensor
     gradient: Tensor
@@ -138,7 +138,7 @@ class Tape:
 
 @dataclass
 class Border:
-    """Where a segment begins whose layers are computed again."""
+    """The input of a segment whose layers are recomputed in the backward pass."""
 
     at: Normed
     rest: Tensor | None
@@ -479,7 +479,7 @@ def _projected(layer: Layer, y: Tensor) -> Tensor:
 
 
 def _pieces(count: int, size: int) -> list[slice]:
-    """So many rows, at most `size` at a time."""
+    """Slices of `count` rows, at most `size` each."""
     return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
 
 

@@ -23,5 +23,5 @@ def group_of(name: str, tensor: Tensor) -> str:
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Its parameters that are trained, in its own order."""
+    """The trained parameters of a model, in its own order."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}

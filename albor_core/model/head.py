@@ -45,7 +45,7 @@ class HeadScore(Protocol):
     """What a micro-batch's output is worth."""
 
     def __call__(self, h: Tensor, weight: Tensor) -> Scored:
-        """Of hidden states (B, T, D) and the head (V, D), for autograd."""
+        """The loss of hidden states (B, T, D) and the head (V, D), for autograd."""
 
     def begin(self, upstream: Tensor) -> HeadPass:
         """The same in pieces; `upstream` is the gradient of the mean, fp32 ()."""

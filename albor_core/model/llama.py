@@ -83,7 +83,8 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """In the dtype of the matrix products that read it: rounded once for all of them."""
+        """Normalise x; the result has the dtype of the matrix products that read it, and is rounded
+        once."""
         kind = x.device.type
         half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         return rms_norm(x, self.weight, self.eps, half)
@@ -170,7 +171,7 @@ class DecoderLayer(nn.Module):
 
 
 def cut_in(segments: int, layers: int) -> list[slice]:
-    """So many parts of the layers in a row, as equal as they can be."""
+    """Slices of consecutive layers, as equal as possible."""
     starts = [layers * i // segments for i in range(segments + 1)] if segments else [0]
     return [slice(begin, end) for begin, end in pairwise(starts)]
 
@@ -199,7 +200,7 @@ class Decoder(nn.Module):
         self.rotary_emb = Rotary(config)
 
     def embed(self, input_ids: Tensor) -> Tensor:
-        """Where the residual stream begins."""
+        """The embeddings, with which the residual stream begins."""
         x: Tensor = self.embed_tokens(input_ids)
         if torch.is_autocast_enabled(kind := x.device.type):  # sharded, it is gathered in half
             x = x.float() if self.is_wide else x.to(torch.get_autocast_dtype(kind))
@@ -374,8 +375,8 @@ def _stream(seed: int, name: str) -> torch.Generator:
 
 
 def role_of(name: str) -> str:
-    """Of a matrix, by its parameter's name: "embedding" (the head, too), "residual" where it writes
-    to the residual stream, "matrix" where it reads that.
+    """The role of a matrix, by its parameter's name: "embedding" (the head, too), "residual" if it
+    writes to the residual stream, "matrix" if it reads that.
     """
     part = name.split(".")[-2]
     return {

@@ -27,7 +27,8 @@ class PackedMatrix(nn.Module, ABC):
 
     @abstractmethod
     def write(self, out: Tensor) -> None:
-        """Its values into `out` (rows, columns), of any floating-point dtype; launches only."""
+        """Write the values to `out` (rows, columns), of any floating-point dtype; only launches
+        kernels."""
 
     def values(self, dtype: torch.dtype) -> Tensor:
         device = next(self.buffers()).device
@@ -76,7 +77,7 @@ class Weight:
         return dy @ self.value
 
     def learn(self, x: Tensor, dy: Tensor, beta: float | None = None) -> None:
-        """Its gradient, added to `beta` times what is there, if that is said."""
+        """Add the weight's gradient to `beta` times its present one, if `beta` is given."""
         if self.gradient is None:
             return
         if beta is None:
@@ -90,7 +91,7 @@ class _HasScratch(Protocol):
 
 
 class UnpackedWeight(Weight):
-    """Of packed matrices, one above the other."""
+    """The unpacked weight of several packed matrices, one above the other."""
 
     def __init__(self, parts: Sequence[PackedMatrix], room: _HasScratch) -> None:
         self._parts, self._room, self.gradient = parts, room, None

@@ -51,7 +51,7 @@ class PlainScorer:
 
 
 def scores_of(hidden: Tensor, head: Tensor, targets: Tensor) -> Scores:
-    """Of `targets` (N,) after hidden states (N, D), plainly."""
+    """Scores of `targets` (N,) after hidden states (N, D), computed without fused kernels."""
     rows = max(1, SCORED_BYTES // (8 * len(head)))
     logs, hits = [], []
     for h, wanted in zip(hidden.split(rows), targets.split(rows), strict=True):  # type: ignore[no-untyped-call]
@@ -171,7 +171,7 @@ def violation(model: Llama, fused: Scorer, ids: Tensor) -> str:
 
 
 def _hidden_in_fp32(model: Llama, ids: Tensor) -> Tensor:
-    """Of the weights, one block at a time is in fp32."""
+    """Hidden states computed in fp32, with the weights of one block at a time in fp32."""
     decoder, T = model.model, ids.shape[1]
     cos, sin = decoder.rotary_emb(T)
     seen = seen_by_layers(model.config, T, ids.device)

@@ -29,7 +29,7 @@ class PlannedBudget:
 
     @property
     def share(self) -> float | None:
-        """Of the plan that the budget holds; 1 and more is all of it."""
+        """The share of the plan that the budget covers; 1 and more is all of it."""
         return self.limit / self.planned if self.planned else None
 
     def to_json(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def planned_budgets(
 
 
 def budget_notes(budgets: Sequence[PlannedBudget], max_steps: int | None) -> Iterator[str]:
-    """Where those end that the plan goes beyond."""
+    """Notes on where budgets end that the plan exceeds."""
     for one in budgets:
         if one.share is None or one.share >= 1 or max_steps is None:
             continue

@@ -35,7 +35,7 @@ def unfit(saved: Mapping[str, Any], config: Config) -> str:
 
 
 def unused_start(begin: InitializationConfig, folder: Path | None) -> Iterator[str]:
-    """That random weights are asked for in vain, where there are others in `folder`."""
+    """A problem if random weights are configured without effect, since `folder` has weights."""
     if folder is not None and begin != InitializationConfig():
         yield f"model.initialization is not used: weights come from {folder}"
 
@@ -43,8 +43,8 @@ def unused_start(begin: InitializationConfig, folder: Path | None) -> Iterator[s
 def continued(
     config: Config, num_sequences: int | None, file: str
 ) -> tuple[Place | None, tuple[Problem, ...]]:
-    """Where a config that goes on from a checkpoint begins, and what is wrong with that; hashes are
-    left to the trainer.
+    """The place where a config that continues from a checkpoint begins, and its problems; hashes
+    are checked by the trainer.
     """
     folder = config.training.continue_from
     if folder is None:

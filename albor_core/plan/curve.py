@@ -31,7 +31,7 @@ def points(promise: Promise, count: int = POINTS) -> list[tuple[float, float]]:
 
 
 def marks(config: Config, promise: Promise) -> list[tuple[float, str]]:
-    """Where something changes: (step, what begins or ends there), ascending."""
+    """The changes of the schedule: (step, what begins or ends there), ascending."""
     training, end = config.training, float(promise.num_steps)
     found = [(float(promise.warmup_steps), "peak")] if promise.warmup_steps else []
     if promise.decay_steps is not None and promise.name != "constant":

@@ -223,7 +223,7 @@ def _data_facts(
     field: str,
     scan: Scan | None,
 ) -> SplitFacts:
-    """Of a mixture, if there is one, else of the split at `path`."""
+    """Facts of a mixture, if there is one, else of the split at `path`."""
     if not mixture:
         assert path is not None
         return _split_facts(config, path, field, scan)
@@ -235,7 +235,7 @@ def _data_facts(
 
 
 def mixed_facts(parts: Sequence[SplitFacts], field: str) -> SplitFacts:
-    """Of several splits together, with the problem where they do not go together."""
+    """Facts of several splits together, with a problem if they do not match."""
     first, problems = parts[0], [problem for part in parts for problem in part.problems]
     for index, part in enumerate(parts):
         if None not in (part.tokenizer_sha256, first.tokenizer_sha256) and (
@@ -274,7 +274,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 def _split_facts(config: Config, path: Path, field: str, scan: Scan | None) -> SplitFacts:
-    """Of one split; of what a class of the user's own reads, only where it lies."""
+    """Facts of one split; for data read by a user's class, only its path."""
     if own_class(config.training.mode) is not None:
         return SplitFacts(path)
     return split_facts(path, config.data.input_column, scan, field)
@@ -308,7 +308,7 @@ def _device_facts(
 
 
 def _seen_gpu_facts(seen: GpuFacts | None) -> dict[str, Any]:
-    """Of the GPU that was found, though nothing can run on it."""
+    """Facts of a GPU that was found though it cannot be used."""
     if seen is None:
         return {}
     idle = f"{seen.name} is there, but {seen.obstacle}" if seen.obstacle else ""
@@ -438,8 +438,8 @@ def tokenizer_facts(path: Path) -> TokenizerFacts:
 
 
 def _fim_problems(config: Config) -> Iterator[Problem]:
-    """That the tokenizer has the tokens which fill-in-the-middle needs. What is wrong with the file
-    itself, `tokenizer_facts` says.
+    """A problem if the tokenizer lacks the tokens of fill-in-the-middle. Problems of the file
+    itself are in `tokenizer_facts`.
     """
     wanted, file = config.data.fim, config.data.tokenizer
     if wanted is None or file is None:

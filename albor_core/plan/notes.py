@@ -30,7 +30,7 @@ def plan_warnings(
         yield Problem("training.device", message, facts.gpu_remedy)
     if end and _WARMUP_SHARE < steps.warmup_steps / end < 1:
         message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run, more than 10 %"
-        hint = f"at most {end // 10:,}: the peak learning rate is what a run is there for"
+        hint = f"at most {end // 10:,}, so that most steps run at the peak learning rate"
         yield Problem("training.warmup_steps", message, hint)
     yield from _endless_ramps(training, end)
     yield from _too_few_tokens(steps, cost)
@@ -101,7 +101,9 @@ def _too_few_tokens(steps: PlannedSteps, cost: Cost) -> Iterator[Problem]:
             f"parameter, fewer than {LEAST_TOKENS_PER_PARAMETER}"
         )
         needed = -(-least // steps.tokens_per_step)
-        yield Problem("training.max_steps", message, f"{needed:,} steps would, or a smaller model")
+        yield Problem(
+            "training.max_steps", message, f"train {needed:,} steps, or use a smaller model"
+        )
 
 
 def plan_notes(config: Config, facts: PlanFacts, steps: PlannedSteps, cost: Cost) -> Iterator[str]:

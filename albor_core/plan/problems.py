@@ -37,7 +37,7 @@ def plan_problems(
 
 
 def _step_problems(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
-    """That the data holds the steps, and the steps hold the warm-up."""
+    """Problems if the data does not hold the steps, or the steps do not hold the warm-up."""
     epochs, wanted = config.training.epochs, config.training.max_steps
     per_epoch, reachable = steps.steps_per_epoch, steps.reachable_steps
     if steps.sequences == 0:
@@ -267,7 +267,7 @@ def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
 
 
 def _divisors(number: int, *, up_to: int) -> list[int]:
-    """Of `number`, the largest first; above 2^32 those below 2^16 and what they leave."""
+    """Divisors of `number`, the largest first; above 2^32 those below 2^16 and their cofactors."""
     small = [n for n in range(1, min(math.isqrt(number), 1 << 16) + 1) if number % n == 0]
     found = {*small, *(number // n for n in small)}
     return sorted((n for n in found if n <= up_to), reverse=True)

@@ -40,7 +40,7 @@ class MeasuredSpeed:
     """Share of the samples in which a GPU was held back by its power limit."""
 
     def seconds(self, tokens: int, evaluations: int, checkpoints: int, rate: float) -> float:
-        """Of a run of so many `tokens`, at `rate`."""
+        """The time of a run of `tokens`, at `rate`."""
         saves = checkpoints * (self.checkpoint_s or 0.0)
         return self.start_s + saves + evaluations * (self.eval_s or 0.0) + tokens / rate
 
@@ -75,7 +75,7 @@ def measured_window(times: ProbeTimes) -> tuple[float, float] | None:
 
 
 def counted_lines(times: ProbeTimes) -> Sequence[ProbeLine]:
-    """Those between which a probe's steps count; the first is where counting begins."""
+    """The log lines between which a probe's steps count; the first is where counting begins."""
     return times.lines[max(0, min(DISCARDED, len(times.lines) - 4)) :]
 
 

@@ -158,7 +158,7 @@ def _beside(model: ModelConfig) -> dict[str, Any]:
 
 
 def refuse_misfits(model: ModelConfig) -> None:
-    """Raises ConfigError where `weights_problems` finds any."""
+    """Raise ConfigError if `weights_problems` finds any."""
     if problems := weights_problems(model):
         first = problems[0]
         field = first.field or FIELD

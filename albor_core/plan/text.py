@@ -135,7 +135,7 @@ def _beside_steps(need: MemoryEstimate) -> str:
     """How an evaluation's memory counts."""
     if need.keeps_activations:
         return "beside the activations of CUDA graphs"
-    return "in the place of activations, not beside them"
+    return "reuses activation memory"
 
 
 def _data(plan: Plan) -> Iterator[str]:
@@ -244,11 +244,12 @@ def _epochs(plan: Plan) -> Iterator[str]:
     if steps.steps_per_epoch is None or steps.reachable_steps is None:
         return
     most = steps.max_steps or 0
-    sign = ">=" if steps.reachable_steps >= most else "<"
+    is_enough = steps.reachable_steps >= most
+    end = "; max_steps stops at" if is_enough else ", fewer than max_steps,"
     each, all_of_them = f"{steps.steps_per_epoch:,} steps", f"{steps.reachable_steps:,}"
     if plan.config.data.mixture:  # its steps reach over the ends of epochs
         each, all_of_them = f"{steps.sequences or 0:,} sequences", f"{all_of_them} steps"
-    yield f"    {'Epochs':<13}{epochs:,} x {each} = {all_of_them} {sign} {most:,}"
+    yield f"    {'Epochs':<13}{epochs:,} x {each} = {all_of_them}{end} {most:,}"
 
 
 def _rates(plan: Plan, max_steps: int) -> Iterator[str]:

@@ -42,7 +42,7 @@ def name_of(step: int) -> str:
 
 
 def parse(name: str) -> CheckpointName | None:
-    """None for a name that no checkpoint has, whatever became of it."""
+    """The parsed name; None for a name that no checkpoint has, in any state."""
     match = _NAME.fullmatch(name)
     if match is None or (match[3] and not match[1]):
         return None

@@ -175,7 +175,8 @@ SHORT_NAMES = tuple(name for one in HEADLINES for name in one.aliases)
 
 
 def _spelled(one: Headline) -> set[str]:
-    """Its aliases and its paths: `Loss/train`, `loss/Train`, `Train/Loss`; never its own key."""
+    """The spellings of a headline: aliases and paths such as `Loss/train`, `loss/Train`,
+    `Train/Loss`; never its own key."""
     found = {*one.aliases}
     for path in (one.key, *one.paths) if one.paths else ():
         ways = [(part, part.capitalize()) for part in path.split("/")]

@@ -85,7 +85,7 @@ def deleted_lock_holder(path: Path) -> int | None:
 
 
 def _locks_of_deleted() -> Iterator[tuple[str, int]]:
-    """Where deleted lock files were that processes hold, and whose those are."""
+    """The former paths of deleted lock files that processes hold, and the pids."""
     end = ".lock (deleted)"
     for process in Path("/proc").glob("[0-9]*"):
         try:

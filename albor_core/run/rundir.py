@@ -105,7 +105,7 @@ class RunDir:
 
     @property
     def spans(self) -> Path:
-        """Which spans were sent to a collector of traces: run/files/spans_file.py."""
+        """The file that records which spans were sent to a collector: run/files/spans_file.py."""
         return self.path / ".albor" / "spans.json"
 
     @property
@@ -118,7 +118,8 @@ class RunDir:
 
     @property
     def evaluations(self) -> Path:
-        """One folder an evaluation of a checkpoint: albor_core/eval/kept.py."""
+        """The folder of evaluations, one folder per evaluation of a checkpoint:
+        albor_core/eval/kept.py."""
         return self.path / "eval"
 
     @property
@@ -152,7 +153,7 @@ class RunDir:
 
     @property
     def pulled(self) -> Path:
-        """That the folder is a copy, and of what: run/files/pulled_file.py."""
+        """The file that marks the folder as a copy, and of what: run/files/pulled_file.py."""
         return self.path / "pulled.json"
 
     @property

@@ -91,12 +91,13 @@ def use_artifact(
     to: str | os.PathLike[str] | None = None,
     step: int | None = None,
 ) -> Path:
-    """Where an artefact of any run of this home lies: `NAME:v3`, or `NAME` for the newest; the run
+    """The path of an artefact of any run of this home: `NAME:v3`, or `NAME` for the newest; the run
     is recorded as one that used it.
 
     A copied file is given as it is kept, not to be written to; a copied folder, and with `to`
     anything, is copied there (a folder without `to` below the run's own). Raises NotFoundError
-    where there is none or its file is gone, DataError where what stayed in its place has changed.
+    where there is none or its file is gone, DataError where what stayed in its place has
+    changed.
     """
     found = find(as_text(reference))
     path = _brought(run, found, None if to is None else Path(to).expanduser().absolute())
@@ -124,7 +125,7 @@ def _fail(run: Any, where: object, error: object, step: int | None) -> None:
 
 
 def _numbered(run: Any, name: str, digest: str, size: int, form: str, place: str) -> int | None:
-    """Its version; None, and counted, where the list of versions cannot be written."""
+    """Its version number; None, and counted, if the list of versions cannot be written."""
     found = Version(name, 0, digest, size, form, run.id, str(run.dir.path), place, time.time())
     try:
         return take(found).version

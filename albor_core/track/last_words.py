@@ -57,7 +57,8 @@ def tell(text: str) -> None:
 
 
 def say_rewind(journal: Journal, run_id: str, after: int, metrics: int) -> None:
-    """That training began again behind what a run has recorded: what goes, what brings it back."""
+    """Report that the training restarted behind recorded steps: what is hidden, and what restores
+    it."""
     what = counted(metrics, "metric")
     tell(
         f"run {run_id}: training begins again: what {what} had after step {after:,} is taken back;"
@@ -78,7 +79,7 @@ def lines_lost(journal: Journal, live: LiveState, run_id: str) -> int:
 
 
 def say_unlogged(run_id: str, lost: int, why: str) -> None:
-    """That the log of a run lacks some of what it printed."""
+    """Report that the log of a run lacks some of its output."""
     if lost:
         tell(f"{counted(lost, 'byte')} that run {run_id} printed are in no log: {why}")
 

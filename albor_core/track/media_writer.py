@@ -66,7 +66,7 @@ class MediaWriter:
     # -- from the program ----------------------------------------------------------------------
 
     def put(self, job: Job) -> None:
-        """Raises RefusedError."""
+        """Raise RefusedError."""
         size = job.medium.size
         with self._news:
             if self._is_over:
@@ -104,7 +104,7 @@ class MediaWriter:
                 )
 
     def add_bytes(self, size: int) -> None:
-        """Of a file that was written beside the thread."""
+        """Count the bytes of a file that was written outside the thread."""
         with self._news:
             self._bytes += size
 

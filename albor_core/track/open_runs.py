@@ -49,7 +49,7 @@ def opened(path: Path) -> OpenRun | None:
 
 
 def add(run: OpenRun) -> None:
-    """From now on the end of the program ends `run`."""
+    """Register `run`, so that the end of the program ends it."""
     _draining[:] = [index for index in _draining if not index.is_over()]
     _open[run.path] = run
     watch(_last_call, _exit_asked)

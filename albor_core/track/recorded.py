@@ -81,7 +81,7 @@ def recorded(run: RunDir) -> Recorded:
 
 @contextmanager
 def _store_of(run: RunDir) -> Iterator[sqlite3.Connection | None]:
-    """Its store; None where that cannot be opened."""
+    """The store of a run; None if it cannot be opened."""
     from albor_core.store.file.connect import open_reader, remove_copy  # noqa: PLC0415  resume only
     from albor_core.store.file.paths import local_store  # noqa: PLC0415
 
@@ -115,7 +115,7 @@ def _stored(run: RunDir, step: int, keys: Sequence[str]) -> dict[str, float]:
 
 
 def _of_store(db: sqlite3.Connection, run: RunDir) -> Recorded | None:
-    """None where the store is not of this journal."""
+    """What the store has recorded; None if it does not belong to this journal."""
     from albor_core.store.file.axis import STEP, WALL_KEY  # noqa: PLC0415  resume only
     from albor_core.store.index.indexer import load_positions  # noqa: PLC0415
     from albor_core.store.index.sources import is_same_file  # noqa: PLC0415

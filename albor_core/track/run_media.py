@@ -163,8 +163,8 @@ class MediaMethods:
         to: str | os.PathLike[str] | None = None,
         step: int | None = None,
     ) -> Path:
-        """Where an artefact of any run of this home lies: `NAME:v3`, or `NAME` for the newest; this
-        run is recorded as one that used it, while it is open.
+        """The path of an artefact of any run of this home: `NAME:v3`, or `NAME` for the newest;
+        this run is recorded as one that used it, while it is open.
 
         A copied file is given as it is kept, not to be written to; a copied folder, and with `to`
         anything, is copied there (a folder without `to` below the run's own). Raises NotFoundError

@@ -153,7 +153,7 @@ class QuietRun(Run):
         self.step = step if type(step) is int else self.step + 1
 
     def end(self, **_: Any) -> None:
-        """There is nothing to end."""
+        """Do nothing: a quiet run has no end."""
 
 
 def _begun(
@@ -173,7 +173,7 @@ def _begun(
 
 
 def _check_names(experiment: object, name: object, parent: object) -> None:
-    """Raises UsageError."""
+    """Raise UsageError."""
     for what, text in (("experiment", experiment), ("name", "-" if name is None else name)):
         if not isinstance(text, str) or not text.strip():
             raise UsageError(f"cannot start: {what} {text!r} is not a name", hint="give a text")
@@ -202,7 +202,7 @@ def _whole_steps(given: object) -> int | None:
 
 
 def _check_id(run_id: str | None, resume: str) -> None:
-    """Raises UsageError where these say nothing that could be done."""
+    """Raise UsageError if these say nothing that could be done."""
     if resume not in RESUME:
         raise UsageError(f"cannot start: resume {resume!r}: one of {', '.join(RESUME)}")
     if run_id is None:
@@ -323,7 +323,7 @@ def _fresh(
 
 
 def _check_places(folder: str | os.PathLike[str] | None) -> None:
-    """Raises UsageError for a relative path where the working directory has been deleted."""
+    """Raise UsageError for a relative path if the working directory has been deleted."""
     with contextlib.suppress(FileNotFoundError):
         Path.cwd()
         return

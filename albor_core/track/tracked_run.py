@@ -312,7 +312,7 @@ class Run(MediaMethods):
                 self._live.beat(printable(as_text(phase))[:100], self.step)
 
     def disown(self) -> None:
-        """In a forked child: the run is its parent's, and this process leaves it alone."""
+        """In a forked child, leave the run to its parent."""
         self._is_forked = self._is_shut = True
         self._lock = threading.RLock()  # a thread that we do not have may hold the other
 
@@ -370,7 +370,7 @@ class Run(MediaMethods):
         self._waiting_said = self._waiting_said and count > 0
 
     def _say_refused(self) -> None:
-        """That metrics have no room: once on stderr, and at the end how many there were."""
+        """Report metrics beyond the limit of names: once on stderr, and their number at the end."""
         room = self._names.room
         first, count = next(iter(room.refused), None), len(room.refused)
         if not self._refused_said:

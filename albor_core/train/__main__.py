@@ -183,7 +183,7 @@ def _give_up(attempt: Attempt, lost: Outcome) -> None:
 
 
 def _follow(run: RunDir) -> int:
-    """One attempt of a rank above 0."""
+    """Run one attempt of a rank above 0; return its exit code."""
     join_crew()
     attempt = Attempt(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
     dump_stacks_to(run.logs / f"a{attempt.number:04d}.rank{my_rank()}.stacks")
@@ -260,7 +260,8 @@ def _shared_config(run: RunDir, launched: LaunchedRank) -> Config:
 
 
 def _step(attempt: Attempt, training: Training | None) -> int:
-    """Where it got to; before it could go on, where it would have gone on from."""
+    """The step that the attempt reached; if it never continued, the step it would have continued
+    from."""
     if training is not None:
         return training.step
     saved = newest(attempt.run.checkpoints)
@@ -294,7 +295,7 @@ def _record_failure(
 
 
 def _count_lost(outcome: Outcome, training: Training) -> Outcome:
-    """With the lines that the disk has never taken, which are given up here, and said."""
+    """Add the number of lines that the disk never took to the outcome, and report them."""
     journal = training.reporter.journal
     why = journal.error
     lost = journal.give_up()

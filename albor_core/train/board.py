@@ -82,7 +82,7 @@ class Board:
         self._telemetry_sampler: TelemetrySampler  # of `on_start`
 
     def newest_machine(self) -> Machine | None:
-        """As `TelemetrySampler.newest`."""
+        """The newest machine sample, as of `TelemetrySampler.newest`."""
         return self._telemetry_sampler.newest()
 
     def on_start(self) -> None:

@@ -60,8 +60,8 @@ class BatchWeight(NamedTuple):
 
     @property
     def divisor(self) -> float:
-        """Of the batch's mean loss: `accumulation` where all micro-batches score as many, infinite
-        for one that scores nothing.
+        """The divisor of the batch's mean loss: `accumulation` if all micro-batches score the same
+        number, infinite for one that scores nothing.
         """
         return self.whole / self.scored if self.scored else math.inf
 
@@ -182,8 +182,8 @@ class Parts:
         return 1 if self.stage is None else self.stage.pieces
 
     def weights(self, start: int) -> list[BatchWeight]:
-        """Of the losses of this rank's micro-batches, so that a step's is the sum over all that is
-        scored on all ranks over its number.
+        """The weights of this rank's micro-batch losses, such that the step's loss is the mean over
+        everything scored on all ranks.
         """
         world, micros = self.ranks.world_size, range(self.share.accumulation)
         total = sum(self.scored(start, m, rank) for rank in range(world) for m in micros)
@@ -340,7 +340,7 @@ def _odd_groups(trainable: Trainable) -> str:
 
 
 def _mask_obstacle(config: Config, placement: Placement) -> str:
-    """Of attention that does not see all before it."""
+    """The obstacle of attention that does not see all earlier tokens."""
     window = config.model.architecture.shape().window(config.data.seq_len)
     if not config.data.document_mask and window is None:
         return ""
@@ -411,7 +411,7 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> Trainable:
 
 
 def try_objective(parts: Parts) -> None:
-    """That of a class of the user's own. Raises ConfigError."""
+    """Try the objective of a user's class on a batch. Raises ConfigError."""
     if own_class(parts.config.training.mode) is None:
         return
     batch = parts.host_batch(parts.source, parts.rows(0, 0, parts.ranks.rank))

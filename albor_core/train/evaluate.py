@@ -184,7 +184,7 @@ class Sampler:
     """Greedy continuations of fixed prompts: the same words for the same weights."""
 
     def __init__(self, tokenizer: Path, prompts: tuple[str, ...], ids: SpecialIds) -> None:
-        """Raises what `load_tokenizer` raises. `ids`: of the data that the model learns from."""
+        """Raise what `load_tokenizer` raises. `ids`: of the data that the model learns from."""
         self._tokenizer, self._ids = load_tokenizer(tokenizer), ids
         self.prompts = prompts
         ends = frozenset() if ids.eos is None else frozenset({ids.eos})
@@ -214,7 +214,7 @@ class Sampler:
         return [text_after(self._tokenizer, prompt, one.ids) for prompt, one in pairs]
 
     def _cut(self, ids: Sequence[int], longest: int) -> list[int]:
-        """Its end, where a prompt would leave the sample no room in the context."""
+        """The end of a prompt that would leave the sample no space in the context."""
         kept = max(1, longest - SAMPLE_TOKENS, longest // 2)
         return [*ids[-kept:]] or [self._ids.first or 0]
 

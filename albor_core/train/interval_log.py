@@ -28,7 +28,8 @@ from albor_core.train.step.stability import LAYER_EVERY, find_trouble, group_nor
 
 
 class IntervalLog:
-    """Of one attempt; belongs to the loop's thread. At most one interval is unread."""
+    """The log intervals of one attempt, used by the loop's thread. At most one interval is
+    unread."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class KeptChoices:
         self._folder, self._reads, self._card = folder, reads, card
 
     def read(self, op: str, device: torch.device, dtype: str) -> Choice | None:
-        """As `dispatch.Memory`."""
+        """A stored choice, as of `dispatch.Memory`."""
         if not self._reads:
             return None
         try:
@@ -67,7 +67,7 @@ class KeptChoices:
             return None
 
     def write(self, choice: Choice, device: torch.device) -> None:
-        """As `dispatch.Memory`."""
+        """Store a choice, as of `dispatch.Memory`."""
         about = asdict(choice)
         del about["rejected"]
         with suppress(OSError):

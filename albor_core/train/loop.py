@@ -174,7 +174,8 @@ class Training:
         return self.train_state.last_step
 
     def _choose_step(self) -> None:
-        """By what passes here, or plainly where an earlier attempt on such a device fell back."""
+        """Choose the implementation of the step: the fastest that passes its checks here, or the
+        plain one if an earlier attempt on such a device fell back."""
         event, device = self.reporter.journal.event, self.parts.placement.device_name
         said = (last_event(self.attempt.run.journal, "step.chosen") or {}).get("data") or {}
         goes_back = self.config.training.parity == "plain" and "fell_back_on" in said
@@ -185,7 +186,7 @@ class Training:
         self.train_state.parts, self.train_state.stepper = choose_step(self.parts, event)
 
     def _train_plainly(self, because: str) -> None:
-        """From here on by the plain model without kernels, and so in later attempts."""
+        """Train with the plain model without kernels from now on, also in later attempts."""
         self.parts.ranks.send_order(Word.PLAIN)
         self.train_state.parts, self.train_state.stepper = plain_step(self.parts, because)
         if self.parts.placement.is_gpu:
@@ -250,7 +251,7 @@ class Training:
                 gc.freeze()
 
     def _train_step(self, step: int) -> None:
-        """One optimizer step. Nothing here waits for the device, but the first two."""
+        """Train one optimizer step. It waits for the device in the first two steps only."""
         clock, at = self.parts.clock, self.progress
         batch = clock.batch_at(at.sequences)
         start, sequences = clock.start(at.cursor, batch), at.sequences + batch
@@ -337,7 +338,7 @@ class Training:
         self.step_clock.restart()
 
     def _go_back(self, trouble: Trouble) -> None:
-        """To the last good checkpoint, or stop where that has been tried often enough."""
+        """Return to the last good checkpoint, or stop if that was tried often enough."""
         self.checkpoint_saving.wait()
         stability, folder = self.config.training.stability, self.attempt.run.checkpoints
         before = self.progress
@@ -406,7 +407,7 @@ class Training:
                 self.reporter.beat()
 
     def _save_if_wanted(self) -> None:
-        """One save at a time: a wish that comes meanwhile waits for the next step."""
+        """Save a requested checkpoint, one at a time: a later request waits for the next step."""
         if self.due.save and not self.checkpoint_saving.is_busy:
             self._save()
 

@@ -21,7 +21,8 @@ from albor_core.train.step.spikes import SpikeWatch
 
 
 def new_state(attempt: Attempt, config: Config, parts: Parts, writer: StateWriter) -> TrainState:
-    """Of a run at step 0. Raises ConfigError for an alert rule that cannot be read."""
+    """The train state of a run at step 0. Raises ConfigError for an alert rule that cannot be
+    read."""
     reporter = Reporter(attempt, config, writer, num_steps=parts.clock.planned)
     monitor = _alert_monitor(attempt, config, parts)
     reporter.show_budgets(monitor.budgets_ms)

@@ -28,7 +28,7 @@ from albor_core.train.step.optimizer_step import Stepper, take_step
 
 
 class RankLoop:
-    """One attempt of a rank above 0."""
+    """The loop of one attempt on a rank above 0."""
 
     def __init__(self, attempt: Attempt, config: Config, faults: Faults) -> None:
         """Meets the others. Raises AlborError as rank 0 does."""

@@ -44,6 +44,6 @@ def name_in(key: str, room: int) -> str:
 
 
 def way(one: MainMetric) -> str:
-    """Which way it is better, behind its value; "" where that is not known."""
+    """The mark behind a value of the direction in which it is better; "" if that is unknown."""
     arrows = {"max": glyphs.current.arrow_up, "min": glyphs.current.arrow_down}
     return f" {arrows[one.better]}" if one.better else ""

@@ -183,7 +183,8 @@ def fitting(environ: Mapping[str, str] = os.environ) -> Glyphs:
 
 
 def means_of(values: Sequence[float], columns: int) -> list[float | None]:
-    """At most so many means, each of its share of the values; None where none of that is finite."""
+    """At most `columns` means, each over its share of the values; None if none of that share is
+    finite."""
     columns = min(columns, len(values))
     means: list[float | None] = []
     for i in range(columns):

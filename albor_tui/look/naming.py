@@ -16,7 +16,7 @@ def name_of(view: RunView, tails: Mapping[str, str] | None = None) -> str:
 
 
 def tails_of(views: Iterable[RunView]) -> dict[str, str]:
-    """By id, for runs whose name is not theirs alone: as much of the end of the id as is its own.
+    """By id, for runs whose name is not unique: as much of the end of the id as is unique.
 
     An id that is the name itself needs no tail.
     """

@@ -103,7 +103,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """One unit, for how long ago: 8s, 12m, 3h, 5d."""
+    """An age in one unit: 8s, 12m, 3h, 5d."""
     return _shown(quantity.age(seconds))
 
 
@@ -127,7 +127,7 @@ def moment(wall: float, now: float) -> str:
 
 
 def amount(value: float | None) -> str:
-    """Of a budget: 11.2, 2.6B; whole where it is."""
+    """The amount of a budget: 11.2, 2.6B; without decimals if it is whole."""
     if value is not None and 0 < abs(value) < 1000:
         return f"{value:.1f}".removesuffix(".0")
     return si(value)

@@ -41,7 +41,7 @@ _VERIFY_S = 24 * 3600.0  # every byte of a data set; who leaves the screen ends 
 
 
 class RunQuery(NamedTuple):
-    """Which runs of the store, and which of them first: by one of its sort keys."""
+    """A query for runs of the store, and their order: by one of its sort keys."""
 
     words: str = ""
     sort: str = "created"

@@ -53,8 +53,8 @@ class LiveLaunchpad:
     """
 
     def configs(self) -> tuple[ConfigFile, ...]:
-        """Those launched lately, then those of ./configs and of the working directory, then those
-        that come with Albor."""
+        """Configs to launch: those launched recently, then those of ./configs and of the working
+        directory, then those that come with Albor."""
         from albor_core.config.text.config_file import packaged_configs
 
         found: dict[Path, ConfigFile] = {}
@@ -72,8 +72,8 @@ class LiveLaunchpad:
         return tuple(found.values())
 
     def fields(self, values: Mapping[str, str]) -> tuple[FieldDoc, ...]:
-        """Those that mean something in a config of these values, with the settings of its recipe: a
-        class of the user's own has no decoder's shape, and may read no `data.train`.
+        """Fields that apply to a config of these values, with the settings of its recipe: a user's
+        class has no decoder shape, and may not read `data.train`.
         """
         from albor_core.config.recipes.own import own_class
         from albor_core.config.recipes.registry import DEFAULT
@@ -135,7 +135,7 @@ def _is_of_training(path: Path) -> bool:
 
 
 def _near(path: Path) -> Path:
-    """As it is typed from here."""
+    """A path relative to the working directory, if it is below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

@@ -18,7 +18,8 @@ from albor_core.run.home.folders import albor_home
 
 
 class Loudness(NamedTuple):
-    """From which severity on the bell rings, and the desktop is told; "" is never."""
+    """The severity from which the bell rings, and from which the desktop is notified; "" is
+    never."""
 
     bell: str = ""
     desktop: str = ""

@@ -51,15 +51,15 @@ class RunSelection:
         return (*self.listed[at:], *self.listed[:at])
 
     def index_in(self, listed: tuple[str, ...], at: int) -> int:
-        """Where the cursor stands in another list: on its run, else as near to `at` as there is."""
+        """The cursor's index in another list: on its run, else as near to `at` as possible."""
         if self.cursor in listed:
             return listed.index(self.cursor)
         return min(at, max(0, len(listed) - 1))
 
     def toggled(self) -> RunSelection:
-        """With the run under the cursor marked, or its mark taken away."""
+        """The selection with the run under the cursor marked, or unmarked."""
         return replace(self, marked=self.marked ^ {self.cursor})
 
     def turned(self) -> RunSelection:
-        """With the cursor on the next run, round the end."""
+        """The selection with the cursor on the next run, wrapping at the end."""
         return replace(self, cursor=[*self.from_cursor, self.cursor][1])

@@ -91,7 +91,7 @@ class LiveSource:
         return RunArchive(run, store=None if run.path.is_dir() else store)
 
     def _place(self, view: RunView) -> tuple[RunDir, Path | None]:
-        """Where a run is, and the store to ask if it is not there. Raises NotFoundError."""
+        """The directory of a run, and the store to ask if that is gone. Raises NotFoundError."""
         folder = view.folder
         if folder is None:
             raise NotFoundError(f"{view.id}: its folder is not known", hint="albor runs show")

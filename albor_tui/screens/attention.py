@@ -197,7 +197,7 @@ class AttentionScreen(RunActionsScreen):
         listing.border_subtitle = Content.assemble(styled.text(words, "$ink-muted"))
 
     def _share_room(self) -> None:
-        """As high as its entries, for as long as what is below has room."""
+        """Make the list as high as its entries, as long as the part below fits."""
         listing, table = self.query_one("#list"), self.query_one(AttentionTable)
         if self.has_class("-empty"):
             listing.styles.height = None
@@ -255,7 +255,7 @@ class AttentionScreen(RunActionsScreen):
         self._show_curve(found, item)
 
     def _show_curve(self, found: EvidenceFound | None, item: AttentionItem | None) -> None:
-        """As a chart where there is room for it, else within the detail."""
+        """Show the curve as a chart if it fits, else within the detail."""
         chart, detail = self.query_one("#attention-chart", Chart), self.query_one(AttentionDetail)
         curve = None if found is None else found.curve
         view = None if item is None else self._views.get(item.run_id)

@@ -117,7 +117,7 @@ class DiffScreen(PollingScreen):
         self.call_after_refresh(self._draw)  # its legend is as wide as the chart
 
     def _share_room(self) -> None:
-        """Where everything is seen at once, few differences leave their room to the curves."""
+        """If all differences fit, give the rest of the height to the curves."""
         body = self.query_one("#diff-body")
         if self._document is not None:
             verdicts, most = len(self._document["verdicts"]), max(5, self.size.height // 3)
@@ -153,7 +153,7 @@ class DiffScreen(PollingScreen):
         chart.border_title = Content.assemble(title, "" if rows.display else named[0])
 
     def _curves(self) -> dict[str, Any]:
-        """By metric, what there is to overlay."""
+        """The curves to overlay, by metric."""
         curves: dict[str, Any] = (self._document or {}).get("curves") or {}
         return {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
 

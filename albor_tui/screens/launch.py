@@ -343,7 +343,7 @@ class LaunchScreen(PollingScreen):
 
 
 def _cost(plan: dict[str, object]) -> str:
-    """One line: how long, how much memory."""
+    """Time and memory of a plan in one line."""
     took = cast("dict[str, float] | None", plan["time"])
     memory = cast("dict[str, float]", plan["memory"])
     about = f"About {quantity.duration(took['seconds'])}" if took else "Duration unknown"

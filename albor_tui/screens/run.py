@@ -264,7 +264,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         self.show_message(words_of(error), "$error")
 
     def places(self) -> Iterator[tuple[str, str, Callable[[], Awaitable[None]]]]:
-        """Where the palette leads: each tab and metric in words, and the way there."""
+        """The destinations of the palette: each tab and metric as text, with the function that goes
+        there."""
         for tab in TABS:
             yield f"Tab: {tab.name}", f"key {tab.stroke}", partial(self.action_tab, tab.key)
         known = [one.name for one in self._view.metrics]

@@ -33,7 +33,7 @@ class TooSmallScreen(ModalScreen[None]):
 
 
 def words(size: Size) -> str:
-    """One sentence, broken where it would not fit."""
+    """The message about the size, with line breaks where it would not fit."""
     end = " " if size.width > 46 else "\n"
     least = f"at least {LEAST.width} x {LEAST.height}"
     return f"terminal too small: {size.width} x {size.height},{end}{least}"

@@ -98,7 +98,7 @@ class Link(threading.Thread):
             self._pace.forget()
 
     def run(self) -> None:
-        """Until `stop`, or until the terminal is gone."""
+        """Write frames until `stop`, or until the terminal is gone."""
         while (data := self._next()) is not None:
             began = time.monotonic()
             try:

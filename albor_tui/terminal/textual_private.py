@@ -172,7 +172,7 @@ class LazyComponents(Widget):
         return self._used
 
     def _use(self, name: str) -> None:
-        """As Textual's stylesheet does it for all of them."""
+        """Load the styles of one component, as Textual's stylesheet does for all of them."""
         part = DOMNode(classes=name)
         part._attach(self)
         self.app.stylesheet.apply(part, animate=False)
@@ -191,7 +191,7 @@ class TerminalDriver(LinuxDriver):
 
     @property
     def output_fd(self) -> int:
-        """Where frames go."""
+        """The file descriptor that frames are written to."""
         assert self._file is not None, "a terminal"
         return self._file.fileno()
 

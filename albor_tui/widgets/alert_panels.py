@@ -46,7 +46,7 @@ def limit_words(row: AlertRow) -> str:
 
 
 class AlertTable(LineList):
-    """One line per alert, newest first; those that were seen are dim."""
+    """A table with a line per alert, newest first; acknowledged ones are dim."""
 
     alerts: reactive[tuple[AlertRow, ...]] = reactive((), init=False, repaint=False)
 
@@ -134,7 +134,7 @@ class AlertPanel(Panel):
             (True, "rule", styled.text(f"{row.rule}  {row.action}", "$ink")),
             (False, "did", styled.text(_did(row.action), "$ink")),
             (True, "metric", styled.text(row.metric or glyphs.current.missing, "$ink")),
-            (True, "value", styled.text(f"{_value(row.value)}{limit}", "$ink")),
+            (True, "value", styled.text(f"{quantity.ratio(row.value)}{limit}", "$ink")),
             (
                 True,
                 "step",
@@ -247,10 +247,6 @@ def _rule(rule: Mapping[str, Any], width: int) -> list[Content]:
 def _folded(said: str, tone: str, width: int) -> list[Content]:
     lines = textwrap.wrap(clean(said), max(8, width - 2))
     return [styled.fit(styled.text(f"  {line}", tone), width) for line in lines]
-
-
-def _value(value: float | None) -> str:
-    return quantity.ratio(value)
 
 
 def _ago(wall: float | None) -> str:

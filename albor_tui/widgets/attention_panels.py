@@ -64,7 +64,7 @@ def gpu_hours(hours: float | None, is_of_gpus: bool = True) -> str:
 
 
 def notice(items: Sequence[AttentionItem]) -> Content:
-    """One line about what came up: the worst, and how many more."""
+    """A line about new entries: the worst, and how many more there are."""
     worst = min(items, key=lambda item: item.rank)
     more = f"  and {len(items) - 1} more" if len(items) > 1 else ""
     return Content.assemble(
@@ -159,7 +159,7 @@ def nothing(found: AttentionList, names: dict[str, str], hidden: int) -> Content
 
 
 class AttentionTable(LineList):
-    """One line per entry, the worst first; those that were seen are faint."""
+    """A table with a line per entry, the worst first; seen ones are faint."""
 
     items: reactive[tuple[AttentionItem, ...]] = reactive((), init=False, repaint=False)
     _tails: Mapping[str, str] = MappingProxyType({})
@@ -226,7 +226,7 @@ def _seen(item: AttentionItem) -> str:
 
 
 class AttentionDetail(Panel):
-    """One entry in full: what it is, since when, why, what it costs, what helps."""
+    """The detail of one entry: what it is, since when, why, what it costs, what helps."""
 
     HEADING = "detail"
     item: reactive[AttentionItem | None] = reactive(None, init=False, layout=False, repaint=False)
@@ -309,7 +309,7 @@ class AttentionDetail(Panel):
 
 
 def _wrapped(words: str, width: int, tone: str, most: int) -> list[Content]:
-    """At most so many lines; a mark says that more would follow."""
+    """Text wrapped to at most `most` lines; a mark shows that there is more."""
     more = f" {glyphs.current.ellipsis}"
     found = textwrap.wrap(
         clean(words), max(8, width), break_on_hyphens=False, max_lines=most, placeholder=more

@@ -154,7 +154,7 @@ class VerdictPanel(DiffPanel):
 
 
 def interval_line(low: float, high: float, width: int, shade: str) -> Content:
-    """Where an interval lies about zero, drawn to scale."""
+    """A line that draws an interval relative to zero, to scale."""
     reach = max(abs(low), abs(high)) or 1.0
     half = width // 2
     a, b = (half + round(v / reach * (half - 1)) for v in (low, high))

@@ -76,7 +76,7 @@ def _progress(view: RunView, width: int) -> Content:
 
 
 def _steps(step: int, width: int) -> str:
-    """So many digits as fit: 1.23k, 1.2k."""
+    """A step number with as many digits as fit: 1.23k, 1.2k."""
     done = quantity.si(step)
     if len(done) <= width or "." not in done:
         return done

@@ -113,7 +113,7 @@ class TopBar(Widget):
 
 
 class StatusBar(Widget):
-    """One line about the last command or problem; goes away by itself."""
+    """A line about the last command or problem, which disappears by itself."""
 
     line: reactive[Content | None] = reactive(None, init=False)
 

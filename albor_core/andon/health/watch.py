@@ -217,7 +217,7 @@ class HealthWatch:
     def _tokens_drift(self) -> _Found | None:
         if self._psi is None or not self._psi >= SIGNIFICANT:
             return None
-        words = f"tokens are not those it began with: PSI {self._psi:.2g}, from {SIGNIFICANT:g} on"
+        words = f"token distribution has shifted: PSI {self._psi:.2g} (threshold {SIGNIFICANT:g})"
         return _Found("warning", "health", DRIFT_KEY, self._psi, SIGNIFICANT, words)
 
     # -- alerts --------------------------------------------------------------------------------

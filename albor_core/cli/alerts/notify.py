@@ -25,7 +25,7 @@ from albor_core.store.query.resolve import find_run
 
 @dataclass(frozen=True)
 class NotifyOutcome:
-    """Of one sink. `ok` is None where it has no terminal to be shown on."""
+    """The result of a test of one sink. `ok` is None if it needs a terminal and has none."""
 
     name: str
     kind: str

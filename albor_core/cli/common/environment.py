@@ -8,7 +8,7 @@ from albor_core.run.errors import UsageError
 
 
 def check_environment() -> None:
-    """Raises UsageError for an ALBOR_KERNELS or ALBOR_FAULTS that the trainer would refuse."""
+    """Raise UsageError for an ALBOR_KERNELS or ALBOR_FAULTS that the trainer would refuse."""
     from albor_core.train.process.faults import faults_from
 
     check_forced_backend()
@@ -16,7 +16,7 @@ def check_environment() -> None:
 
 
 def check_forced_backend() -> None:
-    """Raises UsageError for an ALBOR_KERNELS that names no backend."""
+    """Raise UsageError for an ALBOR_KERNELS that names no backend."""
     from albor_core.kernels.backend_override import BACKENDS, forced_backend
 
     try:

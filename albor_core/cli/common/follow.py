@@ -173,7 +173,7 @@ def _figures(state: dict[str, Any], step: int | None) -> Iterator[str]:
 
 
 def _of_step(state: dict[str, Any], step: int | None) -> str:
-    """Where a validation loss is of an earlier step than what stands beside it, that step."""
+    """The step of a validation loss, if it is earlier than the values beside it."""
     told = integer(state, "val_step")
     return "" if told is None or told == step else f" (step {told})"
 

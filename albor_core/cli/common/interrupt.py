@@ -38,13 +38,13 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def loading() -> None:
-    """From here on Ctrl-C ends the process. A caller who ignores it, or handles it, keeps that."""
+    """Let Ctrl-C end the process from here on. A caller who ignores or handles it keeps that."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         _set(_leave)
 
 
 def loaded() -> None:
-    """From here on Ctrl-C is a KeyboardInterrupt again."""
+    """Let Ctrl-C raise KeyboardInterrupt again from now on."""
     if signal.getsignal(signal.SIGINT) is _leave:
         _set(signal.default_int_handler)
 

@@ -324,7 +324,7 @@ def fold(text: str, width: int | None) -> list[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """As many characters as `width` cells hold, and at least one."""
+    """As many characters as fit into `width` cells, and at least one."""
     taken = 0
     for at, character in enumerate(text):
         taken += cell_width(character)
@@ -372,7 +372,7 @@ def number(value: float | int | None, spec: str | None = None) -> str:
 
 
 def metric_text(one: MainMetric) -> str:
-    """Its name and the value that stands for it, and the way in which it is better."""
+    """The name of a metric, its main value, and the direction in which it is better."""
     way = {"max": " \u2191", "min": " \u2193"}.get(one.better or "", "")
     stat = "" if one.stat == "last" else f":{one.stat}"  # as filters and columns name it
     return f"{clean(one.name)}{stat} {figure(one.last, one.name)}{way}"

@@ -14,7 +14,7 @@ from albor_core.run.rundir import RunDir
 
 
 def print_ending(run: RunDir, code: int) -> None:
-    """On stderr, for a run that ended with `code`; nothing for one that completed."""
+    """Print the end of a run with exit code `code` to stderr; nothing if it completed."""
     now = run_status(run)
     if code == 0 and now.word != "stopped":
         return

@@ -105,7 +105,7 @@ def import_(
 
 
 def _show_plan(made: ImportPlan, as_json: bool) -> None:
-    """Raises ConfigError, exit code 1, with every problem."""
+    """Raise ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(made.out, made.problems)
     if as_json:
@@ -172,9 +172,7 @@ def _tell(made: ImportReport | ImportPlan) -> None:
 
 
 def _tell_columns(made: ImportReport | ImportPlan) -> None:
-    """Where files differ in the column that the text is taken from, and where rows have it in
-    another.
-    """
+    """Report files whose text column differs, and rows with their text in another column."""
     several = len({source.column for source in made.sources if source.column}) > 1
     for source in made.sources:
         counts = made.counts.sources.get(source.name)

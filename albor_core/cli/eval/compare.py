@@ -216,7 +216,7 @@ _SHOWN = ("spearman", "spearman_p", "pearson", "pearson_p")
 
 
 def _correlated(series: Points, scores: Mapping[str, Points], seed: int) -> Iterator[Any]:
-    """Of each score with enough checkpoints."""
+    """The correlation of each score with enough checkpoints."""
     from albor_core.eval.compare.correlation import LEAST
     from albor_core.eval.compare.correlation import correlate as correlated
 

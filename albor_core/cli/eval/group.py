@@ -329,7 +329,8 @@ def _print(document: Mapping[str, Any]) -> None:
 
 
 def _value_of(score: Mapping[str, Any]) -> str:
-    """With its exact interval where there is one: results kept before there was any have none."""
+    """A score with its exact interval, if it has one: results stored by older versions have
+    none."""
     low, high = score.get("low"), score.get("high")
     if low is None or high is None:
         return number(score["value"])

@@ -115,7 +115,7 @@ def sheet(
 
 
 def _task_of(one: Kept, two: Kept, said: str | None) -> str:
-    """That which was named, or the only one of which both have texts. Raises NotFoundError,
+    """The named task, or the only one for which both have texts. Raises NotFoundError,
     UsageError.
     """
     shared = [

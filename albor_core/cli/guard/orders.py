@@ -199,7 +199,7 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
 
 
 def _refuse_pulled(found: RunDir, verb: str) -> None:
-    """Raises InUseError for a copy: no guard and no program of it can be reached from here."""
+    """Raise InUseError for a copy: no guard and no program of it can be reached from here."""
     refuse_pulled(found, verb, f"albor guard {verb} {found.own_id}")
 
 

@@ -79,7 +79,7 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
 
 
 def _known_here(runs: Iterable[RunDir]) -> Iterator[RunDir]:
-    """Those that are not damaged, nor copies of others, by the ids that this home has for them."""
+    """Undamaged runs that are not copies, by the ids that this home has for them."""
     for run in runs:
         if run.run_json.is_file() and (known := known_as(run)) is not None:
             yield known

@@ -34,7 +34,7 @@ _BIGGEST = 10
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. `ok` is None where it is only worth knowing."""
+    """A finding. `ok` is None if it is only information."""
 
     name: str
     ok: bool | None
@@ -305,7 +305,7 @@ def _rules() -> Iterator[Check]:
 
 
 def _sinks() -> Iterator[Check]:
-    """Where alerts are sent: what is wrong with the user's own, and what a run found dead."""
+    """Checks of sinks: problems of the user's own, and sinks that a run found dead."""
     from albor_core.andon.channels.kept_sinks import user_sinks
     from albor_core.andon.channels.sinks import unset_variables
 
@@ -347,7 +347,7 @@ def _sink_flaw(sink: Sink) -> Check | None:
 
 
 def _dead_sinks() -> dict[str, str]:
-    """Of each live run that cannot reach one: the first, and why."""
+    """By live run with an unreachable sink: the first such sink, and why."""
     from albor_core.run.files.watch_file import read_watch
 
     dead: dict[str, str] = {}

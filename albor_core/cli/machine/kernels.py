@@ -185,7 +185,7 @@ def _timed(name: str, sizes: Sizes, bench: Callable[[str], Result]) -> Result:
 def _check_together(
     ops: tuple[str, ...], layers: int | None, shapes: tuple[tuple[int, int, int], ...]
 ) -> None:
-    """Raises UsageError for options of gemm without it, and for gemm beside others."""
+    """Raise UsageError for options of gemm without it, and for gemm beside others."""
     if GEMM in ops and set(ops) != {GEMM}:
         raise UsageError(
             "--op gemm cannot be timed together with other ops: its figures are others",

@@ -143,7 +143,7 @@ def _check_meaning(asked: list[str], has_shapes: bool) -> None:
 
 
 def _check_room(products: list[Gemm], device: torch.device, size: int, *, is_of_step: bool) -> None:
-    """Raises AlborError before an operating system would rather end the process."""
+    """Raise AlborError before an operating system would rather end the process."""
     import psutil
     import torch
 
@@ -190,7 +190,8 @@ def _product(time: GemmTime, best: float | None, sheet: float | None) -> dict[st
 
 
 def _rounded(value: float | None, unit: float = 1.0) -> float | None:
-    """By digits and not by decimals: what a tiny product reaches is small and not 0."""
+    """A number rounded to significant digits, not decimals: the share of a tiny product is small,
+    not 0."""
     return None if value is None else float(f"{value / unit:.5g}")
 
 

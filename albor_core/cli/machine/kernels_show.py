@@ -124,7 +124,7 @@ class _Decided:
         self._parity: list[dict[str, Any]] = []
 
     def take(self, kind: str, told: dict[str, Any]) -> None:
-        """One event, in the order of the journal."""
+        """Add an event, in the order of the journal."""
         if told["attempt"] != self._attempt:
             self._attempt = told["attempt"]  # which chooses its whole step anew
             self._rejected = [one for one in self._rejected if one["op"] != _STEP]
@@ -161,7 +161,8 @@ class _Decided:
 
 
 def _key(told: Mapping[str, Any]) -> _Key:
-    """Of which there is one decision at a time; a card's number may change between attempts."""
+    """The key of a decision, of which one is valid at a time; a card's number may change between
+    attempts."""
     device = str(told.get("device", "")).partition(":")[0]
     return str(told.get("op")), str(told.get("dtype")), device
 

@@ -232,7 +232,7 @@ def _kept(run: RunDir, name: str | None) -> Path | None:
 
 
 def _workload_of(run: RunDir) -> Workload | None:
-    """By its config; None where that is not of `albor train`, or damaged."""
+    """The workload of a run's config; None if that is not of `albor train`, or damaged."""
     from albor_core.config.kept_config import config_of
     from albor_core.profile.workload import workload_of
 

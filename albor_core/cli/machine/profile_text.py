@@ -85,7 +85,7 @@ def _kernels(report: Report, limit: int, width: int | None) -> Iterator[str]:
 
 
 def _per(count: int, steps: int) -> str:
-    """Of a step: whole where it is, else with one digit."""
+    """A count per step: whole if it is, else with one digit."""
     return f"{count / steps:,.0f}" if count % steps == 0 else f"{count / steps:,.1f}"
 
 

@@ -30,7 +30,7 @@ def load_newest(reference: str, load: Callable[[Path], T]) -> tuple[Path, T]:
 
 
 def opens_model(verb: Callable[..., Any], told: Mapping[str, Any]) -> Estimate:
-    """Of a plan of a verb that only prints, with the model in `folder`."""
+    """The plan of a verb that only prints, with the model in `folder`."""
     from albor_core.model.hf.folder import open_model
 
     open_model(model_folder(told["folder"]))

@@ -31,7 +31,7 @@ _EXAMPLE = 'albor generate DIR "def fibonacci(n):"'
 
 
 def place_options(command: F) -> F:
-    """Where a model computes, and in which numbers."""
+    """Add the options of device and number format to a command."""
     device = click.option(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
@@ -235,7 +235,7 @@ def place_of(device: str, dtype: str) -> tuple[torch.device, torch.dtype]:
 
 @contextmanager
 def out_of_memory() -> Iterator[None]:
-    """Of the device, as a failure that has a remedy."""
+    """Report that the device is out of memory, with a remedy."""
     import torch
 
     try:
@@ -246,6 +246,6 @@ def out_of_memory() -> Iterator[None]:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As --dtype takes it."""
+    """The dtype as --dtype accepts it."""
     names = {f"torch.{long}": short for short, long in DTYPES.items()}
     return names[str(dtype)]

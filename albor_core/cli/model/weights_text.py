@@ -29,7 +29,7 @@ def by_layer(tensors: Sequence[Tensor]) -> Iterator[str]:
 
 
 def one_tensor(tensors: Sequence[Tensor], name: str) -> Iterator[str]:
-    """Its figures and how its numbers are spread. Raises NotFoundError."""
+    """The figures and the distribution of one tensor. Raises NotFoundError."""
     found = next((one for one in tensors if one["name"] == name), None)
     if found is None:
         near = next((one["name"] for one in tensors if one["name"].endswith(name)), "")

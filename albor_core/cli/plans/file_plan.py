@@ -160,7 +160,7 @@ class OwnPlan:
 
 
 def no_files(verb: Callable[..., Any], told: Parameters) -> Estimate:
-    """Of a verb that only prints."""
+    """The plan of a verb that only prints."""
     return Estimate(0)
 
 
@@ -232,7 +232,7 @@ def _missing(path: str) -> FilePlanProblem:
 
 
 def _is_there(path: str) -> bool:
-    """Of a path; a run that is named by a text is not known."""
+    """Whether a path exists; a run that is named by a text is not checked."""
     return Path(path).is_absolute() and os.path.lexists(path)
 
 

@@ -36,7 +36,7 @@ def plan_new_run(
 
 
 def plan_resumed_run(reference: str, *, as_json: bool) -> int:
-    """Of a run that is there. Returns the exit code."""
+    """Print the plan of an existing run. Returns the exit code."""
     source = run_source(reference)
     reads: list[str | Path] = [source]
     writes = [source] if isinstance(source, Path) else []
@@ -77,7 +77,7 @@ def inputs_of(config: Config) -> Iterator[Path]:
 
 
 def inputs_of_run(run: RunDir) -> Iterator[Path]:
-    """Those of its config, wherever its relative paths begin. Raises AlborError."""
+    """The inputs in its config, wherever its relative paths begin. Raises AlborError."""
     from albor_core.config.kept_config import config_of
     from albor_core.launch.run_folder import home_of_paths
 

@@ -100,7 +100,8 @@ def _told(value: float | None, is_odd: bool, metric: str) -> str:
 
 
 def _at_work(made: Document, letters: Sequence[str], width: int) -> Iterator[str]:
-    """Which runs go on, and how far they are: what follows is of now, not of their ends."""
+    """Note which runs are active, and their progress: the comparison is of now, not of their
+    ends."""
     busy = []
     for letter, run in zip(letters, made["runs"], strict=True):
         if run.get("is_at_work"):
@@ -126,7 +127,8 @@ def _scale(curves: Sequence[Document]) -> tuple[float, float, int] | None:
 
 
 def _after_head(curve: Document) -> Iterator[float]:
-    """Of each curve by its own length: all of a short run lies in the head of a long one."""
+    """The values of a curve after its head, which depends on its own length: a short run lies
+    entirely in the head of a long one."""
     head = _HEAD * max(curve["steps"], default=0)
     for step, value in zip(curve["steps"], curve["mean"], strict=True):
         if value is not None and step >= head:

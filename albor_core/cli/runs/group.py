@@ -246,7 +246,7 @@ def _trace(
 
 
 def _attempts(reader: Reader, row: RunRow, *, is_lost: bool) -> Iterator[AttemptRow]:
-    """Those of a run; of one that is lost the newest one has ended as well."""
+    """Attempts of a run. If the run is lost, the newest counts as ended."""
     from albor_core.store.query.attempts import with_unseen_end
 
     *earlier, newest = reader.attempts(row.id) or (None,)
@@ -280,7 +280,7 @@ def _card(reader: Reader, run: RunDir, db: str | None) -> RunCard:
 
 
 def _write_patch(card: RunCard) -> None:
-    """Raises NotFoundError where the run has none, or no longer all of it."""
+    """Raise NotFoundError if the run has none, or no longer all of it."""
     git = (read_json(Path(card.code.patch_path)) or {}).get("git") if card.code.patch_path else None
     patch = git.get("patch") if isinstance(git, dict) else None
     if not isinstance(patch, str) or not patch:

@@ -161,7 +161,8 @@ def _bring_in(coming: Sequence[RunDir]) -> list[str]:
 
 
 def _tell_of_states(found: Listing, where: Filter) -> None:
-    """Of nothing found: a bare word is looked up in names; what asks for it as a state."""
+    """A hint if nothing was found: a bare word is searched in names; how to search it as a
+    status."""
     from albor_core.store.query.filter import meant_status
 
     for term in () if found.rows else where.terms:
@@ -314,7 +315,7 @@ def _extra(wanted: Sequence[str]) -> list[ListColumn]:
 
 
 def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
-    """Raises UsageError where a column names what no run of a store with runs has."""
+    """Raise UsageError if a column names what no run of a store with runs has."""
     from albor_core.store.query.listing import TEXT_COLUMNS
 
     asked = (one for one in columns if one.stat or one.name not in TEXT_COLUMNS)

@@ -345,14 +345,14 @@ def _media(card: RunCard, limit: int | None) -> Iterator[str]:
 
 
 def steps_between(first: int | None, last: int | None) -> str:
-    """Of a key that may have one step, many or none."""
+    """The steps of a key that may have one step, many or none."""
     if first is None or last is None or first == last:
         return "-" if last is None else f"{last:,}"
     return f"{first:,}-{last:,}"
 
 
 def _newest(one: MediaRow, folder: str) -> str:
-    """Where its file is in the run's folder, and what was said of it."""
+    """The path of a medium's file in the run's folder, and its caption."""
     path = one.path
     where = str(path).removeprefix(f"{folder}/") if path is not None else ""
     if path is None:

@@ -21,7 +21,7 @@ from albor_core.run.values.redact import redact
 
 
 class ExistingState(Enum):
-    """Where a run stands, for whoever would have it done."""
+    """The state of an existing run, for a caller who wants it completed."""
 
     COMPLETE = auto()
     GUARDED = auto()
@@ -56,9 +56,9 @@ def existing_state(run: RunDir, *, kind: str) -> ExistingState:
 
 
 def same_command(run: RunDir, argv: Sequence[str]) -> None:
-    """Raises UsageError where the run is of another command than `argv`: what is recorded of its
-    code, and what a retry starts, would not be what ran. A program may lie elsewhere on the next
-    host, and what was taken out of the record is not compared.
+    """Raise UsageError if the run is of another command than `argv`: what is recorded of its code,
+    and what a retry starts, would not be what ran. A program may lie elsewhere on the next host,
+    and what was taken out of the record is not compared.
     """
     recorded = (read_json(run.launch) or {}).get("argv")
     if not isinstance(recorded, list) or not recorded:

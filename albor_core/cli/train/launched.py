@@ -31,8 +31,8 @@ _EARLIER_S = 60.0
 
 
 def refuse_unfit(launched: LaunchedRank, config: Config, file: str) -> None:
-    """Raises ConfigError where a config asks for other ranks than were started, or for a step that
-    they cannot share.
+    """Raise ConfigError if a config asks for other ranks than were started, or for a step that they
+    cannot share.
     """
     said, world = config.training.distributed.world_size, launched.world_size
     message = hint = ""
@@ -52,7 +52,7 @@ def refuse_unfit(launched: LaunchedRank, config: Config, file: str) -> None:
 
 
 def refuse_detached(launched: LaunchedRank | None, *, detach: bool) -> None:
-    """Raises UsageError: what a launcher started is over when its processes are."""
+    """Raise UsageError: what a launcher started is over when its processes are."""
     if launched is not None and detach:
         raise UsageError(
             f"cannot detach from {launched.launcher}, whose ranks end with it",
@@ -61,7 +61,7 @@ def refuse_detached(launched: LaunchedRank | None, *, detach: bool) -> None:
 
 
 def refuse_world_size(launched: LaunchedRank | None, wanted: int | None) -> None:
-    """Raises UsageError where --world-size asks for other ranks than were started."""
+    """Raise UsageError if --world-size asks for other ranks than were started."""
     if launched is not None and wanted not in (None, launched.world_size):
         raise UsageError(
             f"--world-size {wanted}: {launched.launcher} started {launched.world_size} ranks",
@@ -87,7 +87,7 @@ def leading(launched: LaunchedRank | None, config: Config | None) -> Iterator[No
 
 
 def all_done(launched: LaunchedRank | None, run: RunDir) -> None:
-    """There is nothing to do: the others need not wait."""
+    """Tell other ranks that there is nothing to do, so that they need not wait."""
     if launched is not None:
         _dismiss(launched, f"{run.id} is complete", 0)
 

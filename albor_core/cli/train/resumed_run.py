@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refuse_foreign(run: RunDir) -> None:
-    """Raises UsageError for a run that another program trained, with how that one goes on."""
+    """Raise UsageError for a run that another program trained, with how that one goes on."""
     from albor_core.feed.run.offers import offer, subject_of_run
 
     if (kind := run.metadata().get("kind") or "train") == "train":

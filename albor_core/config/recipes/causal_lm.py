@@ -45,7 +45,7 @@ def _head_problems(model: Any, optimizer: Any) -> Iterator[Problem]:
 
 
 def numbers(config: Config) -> Numbers:
-    """Of the decoder, all of it trained."""
+    """The numbers of the decoder, all of it trained."""
     shape = config.model.architecture.shape()
     window = "" if shape.sliding_window is None else f", window {shape.sliding_window:,}"
     pattern = config.model.architecture.window_pattern

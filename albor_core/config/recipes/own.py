@@ -18,7 +18,7 @@ CLASS = rf"{NAME}(?:\.{NAME})*:{NAME}"
 
 
 class OwnClass(NamedTuple):
-    """Where a class is imported from."""
+    """The module and name that a user's class is imported from."""
 
     module: str
     name: str

@@ -31,7 +31,7 @@ PATTERN = f"^(?:{'|'.join(NAMES)}|{own.CLASS})$"
 
 @cache
 def entry_of(mode: str) -> RecipeEntry | None:
-    """None for a class of the user's own."""
+    """The entry of a training mode; None for a user's class."""
     if mode not in NAMES:
         return None
     found: RecipeEntry = import_module(f"{__package__}.{mode}").ENTRY
@@ -74,7 +74,8 @@ def _unread(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def chosen(fields: Iterable[str], sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Those of `fields` that are not as by default, with their values, where their section is."""
+    """The `fields` that differ from their defaults, with their values, if their section is
+    present."""
     for field in fields:
         first, *path, name = field.split(".")
         section = sections.get(first)

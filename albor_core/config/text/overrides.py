@@ -78,7 +78,7 @@ def _copy(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _no_field(path: KeyPath, source: str, fields: FieldTree) -> Problem:
-    """Of an override; what stands in a list cannot be reached by one."""
+    """The problem of an override that names no field; entries of lists cannot be overridden."""
     at = next((i for i, part in enumerate(path) if str(part).isdigit()), 0)
     if at and fields.section_at(path[:at]) is not None and path[0] != "recipe":
         whole = ".".join(map(str, path[:at]))

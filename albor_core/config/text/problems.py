@@ -19,7 +19,7 @@ SINKS = ("monitoring", "notify")
 
 @dataclass(frozen=True)
 class Places:
-    """Where the values of a config are written."""
+    """The file positions of the values of a config."""
 
     document: YamlDocument
     sources: Mapping[KeyPath, str]
@@ -32,7 +32,7 @@ class Places:
         return self.at(field_path(field))[0]
 
     def at(self, path: KeyPath) -> tuple[str, int]:
-        """That and the line, 0 for an override."""
+        """The file of a value, and its line, 0 for an override."""
         prefixes = [path[:length] for length in range(len(path), 0, -1)]
         for prefix in prefixes:  # an override hides whatever the file has below it
             if prefix in self.sources:

@@ -102,7 +102,7 @@ def read_yaml(raw: bytes, *, file: str) -> tuple[YamlDocument, list[Problem]]:
 
 
 def untold(number: int, file: str) -> Iterator[Problem]:
-    """That there are more problems than those that are told."""
+    """The note that there are more problems than the listed ones."""
     if number:
         yield Problem("", f"has {number:,} more problems", "correct those first", file)
 

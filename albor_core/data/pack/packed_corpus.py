@@ -47,7 +47,9 @@ def text_corpus(path: Path) -> TextCorpus | None:
     if not path.is_dir():
         files = [path]
     elif not (files := sorted(path.glob("*.parquet"))):
-        raise NotFoundError(f"{path}: no .parquet file in it", hint="name a folder that has some")
+        raise NotFoundError(
+            f"{path}: no .parquet file in it", hint="give a folder that contains shards"
+        )
     names = read_footer(files[0]).schema.to_arrow_schema().names
     for name in (*ID_COLUMNS, *TEXT_COLUMNS):
         if name in names:

@@ -142,7 +142,7 @@ class _Inputs:
     """One corpus or several, one behind the other, up to a number of lines."""
 
     def __init__(self, given: Path | Sequence[Path], max_lines: int | None) -> None:
-        """Raises as `open_corpus`; UsageError for none."""
+        """Raise as `open_corpus`; UsageError for none."""
         paths = [given] if isinstance(given, Path) else [*given]
         if not paths:
             raise UsageError("no corpus", hint="albor tokenizer apply CORPUS --vocab-size N -o OUT")
@@ -286,7 +286,7 @@ def train_tokenizer(
 
 
 def refuse_another(out: Path, vocab_size: int, kind: str) -> None:
-    """Raises UsageError where `tokenizer_file(out)` is a file that no corpus would make."""
+    """Raise UsageError if `tokenizer_file(out)` is a file that no corpus would make."""
     target = tokenizer_file(out)
     if target.is_file() and _cannot_come_of(target, vocab_size, kind):
         raise _is_another(target, kind)

@@ -247,7 +247,7 @@ def _do(stage: BuildStage, how: How) -> Made:
 
 
 def _refuse_without_sentinels(recipe: BuildRecipe) -> None:
-    """Raises ConfigError where a tokenizer that is there cannot tell where documents are cut."""
+    """Raise ConfigError if a tokenizer that is there cannot tell where documents are cut."""
     file = recipe.tokenizer.file
     if recipe.fim is None or file is None:
         return
@@ -382,7 +382,7 @@ def _weight_problems(
 
 
 def _refuse(problems: Sequence[Problem]) -> None:
-    """Raises ConfigError with the first, which `--plan` tells with all others."""
+    """Raise ConfigError with the first, which `--plan` tells with all others."""
     if problems:
         raise ConfigError(f"{problems[0].field}: {problems[0].message}", hint=problems[0].hint)
 

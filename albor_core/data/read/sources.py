@@ -250,8 +250,8 @@ def recognised(name: str, path: Path, asked: Asked, apart: frozenset[str]) -> In
 
 
 def _check(output: Output, sources: Sequence[InputSource], force: bool) -> None:
-    """Raises UsageError where `output` stands for something else, AlborError where its own folder
-    is missing.
+    """Raise UsageError if `output` stands for something else, AlborError where its own folder is
+    missing.
     """
     out = output.path
     if output.is_file:

@@ -45,7 +45,7 @@ class Told:
 
 
 class RunArchive:
-    """One run's records. Belongs to the thread that made it; raises nothing."""
+    """The records of one run. Used by the thread that made it; raises nothing."""
 
     def __init__(self, run: RunDir, *, store: Path | None = None) -> None:
         self.run = run

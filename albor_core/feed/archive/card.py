@@ -219,7 +219,8 @@ class CardShelf:
         return self._patches[1]
 
     def _versions(self, run_id: str) -> tuple[ArtifactVersion, ...]:
-        """With what other runs did; while their store is behind, with what the run's own says."""
+        """Artefact versions with their uses by other runs; while the home's store is behind, those
+        of the run's own."""
         found = self._everybody("versions", lambda reader: versions_of(reader, run_id))
         return found or self._own("versions", lambda reader: versions_of(reader, run_id)) or ()
 

@@ -103,7 +103,7 @@ class LogShelf:
 
 
 class LogFile:
-    """One log. Never raises: what cannot be read has no lines."""
+    """A log file. Never raises: an unreadable one has no lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -98,7 +98,8 @@ def _change(lines: list[str]) -> FileChange:
 
 
 def _name_of_head(line: str) -> str:
-    """Of a file that was removed, or whose content did not change: `a/NAME b/NAME`."""
+    """The name in a head `a/NAME b/NAME`, of a file that was removed, or whose content did not
+    change."""
     both = line.removeprefix(_FILE)
     half = both[: len(both) // 2]
     return half.removeprefix("a/") if both == f"{half} b/{half.removeprefix('a/')}" else both

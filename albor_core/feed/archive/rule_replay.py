@@ -148,7 +148,7 @@ def unexpected(run: RunDir, played: Sequence[RuleReplay], *, fires: bool) -> lis
 
 
 def untested(run: RunDir, played: Sequence[RuleReplay]) -> dict[str, str]:
-    """By condition why it had no value to compare, of those that had none."""
+    """By condition, why it had no value to compare, for conditions without one."""
     idle = [one.rule.condition for one in played if not one.points]
     if not idle:
         return {}

@@ -25,7 +25,7 @@ class TracedKernel:
 
 @dataclass(frozen=True)
 class TracedBrick:
-    """One brick in a trace; counts are per step."""
+    """A brick in a trace; counts are per step."""
 
     kernels: tuple[TracedKernel, ...]
     """The longest first."""

@@ -279,7 +279,7 @@ class AttentionList:
 
     @property
     def severity(self) -> str:
-        """Of the worst open entry; "" for none."""
+        """The severity of the worst open entry; "" if there is none."""
         return next((item.severity for item in self.open), "")
 
     @property

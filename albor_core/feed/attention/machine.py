@@ -145,7 +145,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _tightest(known: HostSample | None, other: HostSample) -> HostSample:
-    """Of two samples of a host, the one with less room on its disk: runs lie on several."""
+    """Of two samples of a host, the one with less free disk: runs lie on several."""
     if known is None or known.disk_free_bytes is None:
         return other
     if other.disk_free_bytes is None:

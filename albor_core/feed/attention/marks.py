@@ -94,8 +94,9 @@ def note_look(home: Path, now: float) -> None:
 
 
 def _is_said_in_run(item: AttentionItem) -> bool:
-    """Of a copy of another host's run it is kept as of a machine: the run's files stay its own. And
-    of one without a folder: it has none.
+    """Whether a mark is stored with the run. For a copy of another host's run it is stored like one
+    of the machine, since the copy's files must not change, and so it is for a run without a
+    folder.
     """
     if not item.is_of_run:
         return False

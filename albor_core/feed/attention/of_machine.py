@@ -26,7 +26,7 @@ _CAUSES = {
 def machine_items(
     machine: MachineView, runs: Sequence[RunView], now: float
 ) -> Iterator[AttentionItem]:
-    """One for each GPU and kind of trouble, one for each host without room."""
+    """An entry for each GPU and kind of trouble, and for each host with a full disk or memory."""
     names = {view.id: view.name for view in runs if view.is_active}
     paths = {view.id: view.path for view in runs if view.is_active}
     for one in machine.troubles:

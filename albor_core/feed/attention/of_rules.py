@@ -29,8 +29,8 @@ SILENCE = "silence"
 
 
 def rule_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[AttentionItem]:
-    """Of a run at work: what fired, and what will be exceeded though nothing has fired yet. `told`
-    are ids of alerts that other entries have.
+    """Entries of an active run: alerts that fired, and limits that will be exceeded. `told` are ids
+    of alerts that other entries have.
     """
     yield from _alerts(view, told)
     yield from _bricks(view)
@@ -38,8 +38,8 @@ def rule_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[Attenti
 
 
 def fired_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[AttentionItem]:
-    """Of a run that has ended: what fired and still held at its end. What is of its machine or its
-    silence ended with it.
+    """Entries of an ended run: alerts that fired and still held at its end. Alerts of its machine
+    or its silence ended with it.
     """
     rest = {
         alert.id
@@ -100,7 +100,7 @@ def only_tells_of_nan(alert: AlertRow) -> bool:
 
 
 def what_fired(alert: AlertRow) -> str:
-    """Its message, and what was measured where that does not say it."""
+    """The message of an alert, with the measured value if the message lacks it."""
     said = alert.message or alert.rule
     if alert.step is None or alert.value is None or "step" in said:
         return said

@@ -36,7 +36,7 @@ CHECKPOINT_SAVES, CHECKPOINT_S = 3, 900.0  # late by so many intervals, and at l
 
 
 def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
-    """Of a run at work on `gpus` GPUs (None: not known)."""
+    """Entries of an active run on `gpus` GPUs (None: unknown)."""
     if view.detail.startswith(FOLDER_GONE):
         yield item_of(
             view,
@@ -67,7 +67,7 @@ def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attentio
 
 
 def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
-    """Of a run that has ended: why, where that is a trouble, and what is missing of it."""
+    """Entries of an ended run: the reason of its end, if that is a trouble, and missing records."""
     if view.kind != "imported":
         yield from _bad_end(view, gpus, now)
     non_finite = tuple(_ended_non_finite(view))
@@ -80,7 +80,7 @@ def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
 
 
 def _bad_end(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
-    """Of a run that failed, is lost or was stopped by a rule."""
+    """Entries of a run that failed, is lost or was stopped by a rule."""
     if view.status == "completed":
         return
     since = view.ended_wall if view.ended_wall is not None else view.last_wall

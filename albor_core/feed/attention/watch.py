@@ -89,7 +89,7 @@ class AttentionFeed:
         return self._last
 
     def _choose(self, view: RunsView, marks: AttentionMarks, wall: float) -> None:
-        """Which rows to look at; asked again only of another list."""
+        """Choose the rows to examine; repeated only for another list."""
         is_same = view.rows is self._rows
         if not is_same:
             self._rows = view.rows
@@ -125,7 +125,7 @@ class AttentionFeed:
                 files = self._files.get(row.id)
                 if files is None:
                     files = self._files[row.id] = DiagnosticFiles(placed(row.id, row.path))
-                diagnostics = _completed(files.look(row), row, store)
+                diagnostics = _completed(files.read(row), row, store)
                 self._diagnostics[row.id] = (now, row, diagnostics)
             elif at == -math.inf:
                 is_read = False
@@ -136,7 +136,7 @@ class AttentionFeed:
     def _look_at_machine(
         self, view: RunsView, rows: Sequence[RunView], wall: float, now: float
     ) -> MachineView:
-        """By the samples that are taken once a host, and by one of our own where none are."""
+        """The view of the machine, from the host's samples, or from our own if there are none."""
         ring = read_ring(ring_path(), RING_S if self._ring_at is None else 2 * LOOK_S + 1)
         if ring:
             self._ring_at = now
@@ -164,7 +164,8 @@ def entries_of(view: RunView | None) -> tuple[AttentionItem, ...]:
 def _completed(
     diagnostics: RunDiagnostics, row: RunView, store: StoreWatch | None
 ) -> RunDiagnostics:
-    """With the open alerts of the store where the ends of the files do not have them all."""
+    """Diagnostics with the open alerts of the store, if the ends of the files do not have them
+    all."""
     if store is None or row.alerts_open <= len(diagnostics.alerts):
         return diagnostics
     known = diagnostics.settled.union(alert.id for alert in diagnostics.alerts)

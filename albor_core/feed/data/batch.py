@@ -39,7 +39,7 @@ class StepRows:
 
 
 def batch_of(document: Mapping[str, Any]) -> StepRows:
-    """Of an albor.data.batch document."""
+    """The rows of an albor.data.batch document."""
     rows = tuple(_row(mapping_of(one)) for one in sequence(document, "rows"))
     return StepRows(integer(document, "step"), rows)
 

@@ -65,7 +65,7 @@ def look_into(path: Path) -> FolderView:
 
 
 def kind_of(path: Path) -> str:
-    """Of what kind a folder is, by its manifest's schema alone; "" where that is not known."""
+    """The kind of a folder, by its manifest's schema alone; "" if unknown."""
     return KINDS.get(text(read_json(path / MANIFEST, _MOST_BYTES) or {}, "schema"), "")
 
 

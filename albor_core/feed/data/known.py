@@ -71,7 +71,7 @@ class DataShelf:
 
 @dataclass
 class _Found:
-    """One folder while it is being put together."""
+    """A data set folder whose facts are being collected."""
 
     path: str
     name: str = ""
@@ -111,7 +111,7 @@ def _rank(view: DataSetView) -> tuple[bool, float, str]:
 
 
 def _registered() -> tuple[dict[str, _Found], list[str]]:
-    """By path; and the names of the files that say nothing that one could understand."""
+    """Registered data sets by path; and the names of unreadable pointer files."""
     found: dict[str, _Found] = {}
     broken: list[str] = []
     try:
@@ -162,7 +162,7 @@ def _user(run: Trained, folder: FolderView) -> DataUser:
 
 
 def _name_of(path: str) -> str:
-    """Its last part, and the one before where that says little."""
+    """The last part of a path, and the one before if that says little."""
     parts = [part for part in path.split("/") if part]
     plain = ("train", "shards", "data", "corpus")
     return "/".join(parts[-2:] if parts[-1:] and parts[-1] in plain else parts[-1:]) or path

@@ -91,8 +91,8 @@ def figures_of(summary: Mapping[str, KeyStat]) -> dict[str, float]:
 def run_data(
     facts: Document, resolved: Document, figures: Mapping[str, float], folder: str
 ) -> RunData:
-    """By its run.json, or what of it the store keeps, its resolved config, its newest figures and
-    the folder it lies in. Looks into the folders of its data; raises nothing.
+    """The data of a run, from its run.json (or the store's copy), its resolved config, its newest
+    figures and its folder. Looks into the folders of its data; raises nothing.
     """
     if not facts:
         return RunData("What it recorded is gone.")

@@ -88,7 +88,7 @@ class StepView:
 
 @dataclass(frozen=True)
 class SplitView:
-    """One split of shards, and the hash that seals it."""
+    """A split of shards, and the hash that seals it."""
 
     name: str
     documents: int | None = None
@@ -132,7 +132,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class DataSheet:
-    """One data set in full. `contamination` None: it was not searched for."""
+    """All facts of a data set. `contamination` None: it was not searched for."""
 
     kind: str = ""
     path: str = ""
@@ -151,7 +151,7 @@ class DataSheet:
 
     @property
     def documents_in(self) -> int | None:
-        """Of the first step that says so."""
+        """Documents before the first step that counts them."""
         return next((s.documents_in for s in self.steps if s.documents_in is not None), None)
 
     @property
@@ -160,7 +160,7 @@ class DataSheet:
 
 
 def sheet_of(document: Mapping[str, Any]) -> DataSheet:
-    """Of an albor.data.stats document."""
+    """The sheet of an albor.data.stats document."""
     sources = [mapping_of(one) for one in sequence(document, "sources")]
     measure = next(
         (m for m in _MEASURES if sources and all(integer(s, m) is not None for s in sources)),

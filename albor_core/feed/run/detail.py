@@ -104,7 +104,7 @@ class RunFeed:
             events=events,
             alerts_open=len(waiting),
             severity=_worst(waiting, view) if waiting else CALM,
-            diagnostics=self._diagnostics.look(view),
+            diagnostics=self._diagnostics.read(view),
         )
 
     @property
@@ -135,7 +135,7 @@ class RunFeed:
         )
 
     def _last_values(self, view: RunView) -> dict[str, float]:
-        """Of the last step, asked for once where they are wanted."""
+        """The values of the last step, read once if they are wanted."""
         step = view.step
         if step is None or (view.lr is not None and view.grad_norm is not None):
             return {}

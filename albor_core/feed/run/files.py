@@ -262,7 +262,7 @@ def _phase(evidence: Evidence) -> str | None:
 
 
 def _health(state: Document, watch: Document) -> dict[str, str]:
-    """In the words of the trainer, or else of its index process."""
+    """The health as the trainer describes it, or else its index process."""
     found = mapping(state, "health") or mapping(watch, "words")
     return {title: str(words) for title, words in found.items()}
 
@@ -272,7 +272,7 @@ def _ended_wall(evidence: Evidence) -> float | None:
 
 
 def _lines_lost(evidence: Evidence) -> int:
-    """By the words of the newest attempt."""
+    """The number of lost lines that the newest attempt reported."""
     words = evidence.exit or NOTHING
     is_old = (integer(words, "attempt") or 0) < (evidence.attempt or 0)
     return 0 if is_old else integer(words, "lines_lost") or 0
@@ -355,7 +355,8 @@ def _elapsed(view: RunView, evidence: Evidence, silent_s: float | None) -> float
 
 
 def _age(evidence: Evidence, last_wall: float | None, alive: bool) -> float | None:
-    """By our own clock while it works; by the wall clock for words that are long spoken."""
+    """The age of the newest record, by our own clock while the run is active, by the wall clock for
+    old ones."""
     if alive and evidence.age_s is not None:
         return evidence.age_s
     return evidence.age_s if last_wall is None else max(0.0, time.time() - last_wall)
@@ -416,7 +417,7 @@ def _system(state: Document) -> HostSample | None:
 
 
 def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:
-    """Of the live state, with the budgets that it tells, or else the config's."""
+    """The bricks of the live state, with the budgets it has, or else the config's."""
     planned = budgets_of(mapping(mapping(resolved, "monitoring"), "bricks"))
     told, learned = mapping(state, "brick_budgets_ms"), mapping(state, "brick_learned_ms")
     measured = mapping(state, "bricks_ms")

@@ -367,8 +367,8 @@ _STORED = ("is_pinned", "tags", *(one.name for one in STORED if one.stat == "bes
 
 
 def _elapsed(view: RunView, row: RunView) -> float | None:
-    """Of a run at work what it says; of one that is over all of its attempts, as every list does:
-    a program's own words are of its last attempt."""
+    """The elapsed time: of an active run as it reports it; of an ended one the sum over all
+    attempts, since a program reports only its last one."""
     said, span = view.elapsed_s, row.elapsed_s
     if said is None or span is None:
         return span if said is None else said

@@ -135,7 +135,7 @@ class LogFollower:
         return lines
 
     def take_rest(self) -> list[str]:
-        """The line that has no end, where no more of it will come."""
+        """The last, unterminated line of a log to which no more is written."""
         rest, self._rest = self._rest, b""
         return [clean_line(rest)] if rest else []
 

@@ -35,7 +35,7 @@ def watching_section(kind: object, resolved: Document) -> Document:
 
 
 def watching(kind: object, resolved: Document, watch: Document) -> Watching:
-    """By config.resolved.json, and by watch.json as the index process left it."""
+    """What watches the run, by config.resolved.json and the watch.json of the index process."""
     if not isinstance(kind, str) or not kind:
         return Watching(None)
     rules = integer(watch, "rules") or 0

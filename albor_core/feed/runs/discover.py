@@ -71,7 +71,8 @@ class HomeRuns:
         self._asked: tuple[frozenset[str], Collection[str]] = (frozenset(), ())
 
     def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
-        """By id; a pointer is read once. Thousands of new ones take several calls."""
+        """Registered runs by id; a pointer is read once. Thousands of new ones take several
+        calls."""
         names = self._watch.names()
         if names is self._asked[0] and known is self._asked[1]:
             return self._runs
@@ -109,7 +110,8 @@ class FolderRuns:
         self._searched: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
-        """By id. A folder counts from the moment it has its run.json, which comes last."""
+        """Runs by id. A folder counts from the moment it has its run.json, which is written
+        last."""
         names = self._watch.names()
         new = {}
         for name in names - self._runs.keys():

@@ -48,7 +48,8 @@ def status_of(row: RunRow) -> str:
 
 
 def now_of(row: RunRow) -> Now:
-    """Of one listed run: stores lag behind one at work, and behind one that was killed just now."""
+    """The present status of a listed run: stores lag behind active runs, and behind one that was
+    just killed."""
     run = RunDir(Path(row.path))
     if row.ended_status is not None and not run.liveness().is_alive:
         return Now(RunStatus(row.ended_status), row)

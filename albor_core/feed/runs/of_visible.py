@@ -93,7 +93,7 @@ class VisibleRuns:
         )
 
     def _ask(self, view: RunView, row: RunView | None, news: int, now: float) -> _Known | None:
-        """None while the store cannot say, so that the last answer stays."""
+        """Facts from the store; None while it cannot answer, so that the last answer stays."""
         found = self._store.ask(lambda reader: reader.standings([view.id]))
         if found is None:
             return None

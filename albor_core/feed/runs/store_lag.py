@@ -32,8 +32,8 @@ _SETTLED_S = 5.0  # from a run's last line to its index process at work, on a bu
 
 
 class Arrears(NamedTuple):
-    """Of one ended run: bytes of its journal that the store lacks, and lines that its program
-    logged and no disk ever took.
+    """Missing records of an ended run: bytes of its journal that the store lacks, and log lines
+    that no disk accepted.
     """
 
     unindexed_bytes: int = 0

@@ -123,8 +123,7 @@ class RunsFeed:
         return self._discovery is None or isinstance(self._discovery, HomeRuns)
 
     def _find_runs(self, stored: Mapping[str, RunView]) -> Mapping[str, RunView]:
-        """Which directories there are, and which of them deserve a look at their files now; the
-        rows that are known of them."""
+        """Find run directories, choose those whose files to examine now, and return known rows."""
         is_skipped = self._discovery is None or self.store.is_partial
         known = self.store.known
         found = self._found if is_skipped else self._discovery.runs(known)  # type: ignore[union-attr]
@@ -325,7 +324,7 @@ class RunsFeed:
 
 
 def _open_source(source: Path | None) -> tuple[Discovery | None, Path]:
-    """Where runs are found (None: through the store's rows), and the store that remembers them."""
+    """The discovery of runs (None: through the store's rows), and the store that has them."""
     if source is None:
         home = albor_home()
         return HomeRuns(home), home / "experiments.db"

@@ -46,7 +46,7 @@ class NewestFigures:
         return self.wall is not None and (other.wall is None or self.wall > other.wall)
 
     def without_steps(self) -> NewestFigures:
-        """Those of an attempt that has come to no step yet."""
+        """The figures of an attempt that has not reached a step."""
         values = {name: value for name, value in self.values.items() if name != "tokens"}
         return replace(self, step=None, values=values)
 

@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BrickView:
-    """One timed part of a step, or of a log interval, against its budget."""
+    """A timed part of a step, or of a log interval, with its budget."""
 
     name: str
     measured_ms: float | None = None
@@ -71,14 +71,14 @@ class BudgetView:
 
     @property
     def share(self) -> float | None:
-        """Of the limit that is used; more than 1 is over it."""
+        """The used share of the limit; more than 1 is over it."""
         known = self.used is not None and self.limit
         return self.used / self.limit if known else None  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
 class CheckpointView:
-    """Where a restart would begin, and how checkpointing fares."""
+    """The checkpoint of a restart, and the state of checkpointing."""
 
     last_step: int | None = None
     last_path: str | None = None
@@ -208,7 +208,7 @@ class RunView:
 
     @property
     def shown_status(self) -> str:
-        """Its status as lists for people show it."""
+        """The status as lists for people show it."""
         return shown_word(self.status, self.age_s if self.is_silent else None)
 
     @property

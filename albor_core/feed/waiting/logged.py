@@ -88,7 +88,7 @@ class LoggedSteps:
         self._at = end
 
     def _take(self, raw: bytes, most: int | None) -> None:
-        """One line; of steps above `most` nothing is left."""
+        """Add a line; lines of steps above `most` are ignored."""
         record = parse_line(raw, orjson.loads)
         if record is None or record.get("t") != "m":
             return

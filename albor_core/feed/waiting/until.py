@@ -31,7 +31,7 @@ class Until:
 
     @property
     def silence_s(self) -> float | None:
-        """Of `no step for`, how long."""
+        """The duration in `no step for`."""
         found = self.condition
         return found.threshold if found is not None and found.is_silence else None
 

@@ -103,7 +103,7 @@ class RunWait:
         self.standing = replace(known, status=status.word, detail=detail)
 
     def due(self, now: float) -> float | None:
-        """In how many seconds time alone may change how it stands; None for never."""
+        """Seconds until time alone may change the result; None for never."""
         found = []
         if self._silences:
             since = self._silent_since(now)
@@ -182,7 +182,7 @@ class RunWait:
     def _view(self) -> RunView | None:
         """The run with its diagnostics, by its files alone."""
         view = self._files.view()
-        return None if view is None else replace(view, diagnostics=self._diagnostics.look(view))
+        return None if view is None else replace(view, diagnostics=self._diagnostics.read(view))
 
     def _say(self, outcome: str, until: Until | None = None, **rest: object) -> RunStanding:
         said = {"outcome": outcome, "condition": "" if until is None else until.text, **rest}
@@ -253,7 +253,7 @@ def _why_blind(waits: Sequence[RunWait]) -> str:
 
 
 def _next_due(waits: Sequence[RunWait], now: float) -> float:
-    """In how many seconds time alone may change how one of them stands; infinity for never."""
+    """Seconds until time alone may change the result of a wait; infinity for never."""
     return min((due for one in waits if (due := one.due(now)) is not None), default=math.inf)
 
 

@@ -203,7 +203,7 @@ def _memory_files() -> list[tuple[Path, str]]:
 
 
 def threads_of(pid: int) -> list[dict[str, Any]]:
-    """Where each thread of a process stands: name, state, kernel wait channel and stack."""
+    """The state of each thread of a process: name, state, kernel wait channel and stack."""
     found = []
     try:
         tasks = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name))

@@ -25,7 +25,7 @@ _TAIL_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class LastAttempt:
-    """One attempt as the ledger knows it."""
+    """An attempt as the ledger records it."""
 
     attempt: int
     nonce: str

@@ -47,7 +47,7 @@ class LogTimes:
 
 
 def times_of(log: Path) -> Path:
-    """Beside `aNNNN.log`, and beside `aNNNN.log.1` where that is meant."""
+    """The file of times of a log: beside `aNNNN.log`, and beside `aNNNN.log.1` for that one."""
     return log.with_name(log.name.replace(".log", ".times", 1))
 
 

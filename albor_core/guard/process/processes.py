@@ -159,7 +159,7 @@ def _open_log(log: Path) -> int:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the process table."""
+    """A line of the process table."""
 
     pid: int
     parent: int

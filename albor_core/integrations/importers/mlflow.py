@@ -283,7 +283,7 @@ def _regular(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path, losses: Losses) -> Iterator[Item]:
-    """One file for each key, a line `milliseconds value step` for each value."""
+    """The values of metric files: one file per key, a line `milliseconds value step` per value."""
     yield from _artifacts("artifacts", folder.parent, losses)
     for path in _regular(folder):
         key = str(path.relative_to(folder))

@@ -297,7 +297,8 @@ def drawn_documents(B: int, T: int, mean: int, source: torch.Generator) -> Tenso
 
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
-    """With four query and two key heads: rows of a few documents, of many, of one; both widths."""
+    """Test cases with four query and two key heads: rows of a few documents, of many, of one; both
+    widths."""
     source = torch.Generator(device).manual_seed(2307_08691)
     sizes = ((16, 1024, 200), (3, 192, 10), (2, 256, 4096), (1, 64, 3))
     for E, (B, T, mean) in product((64, 128), sizes):

@@ -60,7 +60,8 @@ def _weigh(label, V: tl.constexpr, IGNORED: tl.constexpr):
 
 @jit
 def _scale_of(count_ptr, upstream_ptr):
-    """Of a counted row's gradient. The division is a call: with a row in registers, they spill."""
+    """The scale of a counted row's gradient. The division is a call: with a row in registers, they
+    spill."""
     count = tl.maximum(tl.load(count_ptr), 1).to(tl.float32)
     return tl.div_rn(1.0, count) * tl.load(upstream_ptr)
 

@@ -35,6 +35,6 @@ class Cache:
 
 
 def cache_bytes(shape: ModelShape, dtype: torch.dtype) -> int:
-    """Of one token of one sequence."""
+    """Bytes of the cache for one token of one sequence."""
     numbers = 2 * shape.num_hidden_layers * shape.key_width
     return numbers * dtype.itemsize

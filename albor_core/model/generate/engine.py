@@ -238,8 +238,8 @@ class Engine:
 
 
 def _graphs(model: Llama, cache: Cache) -> DecodeGraphs | None:
-    """Where a step can be one launch: on a GPU, of fused kernels, which need frozen weights; None
-    where each operation is launched by itself.
+    """The graphs that make a step one launch: on a GPU, with fused kernels, which need frozen
+    weights; None if each operation is launched by itself.
     """
     device = cache.keys.device
     if device.type != "cuda":

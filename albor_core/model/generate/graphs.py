@@ -30,8 +30,8 @@ class DecodeGraphs:
         self._pool: Any = None
 
     def __call__(self, tokens: Sequence[int], positions: Sequence[int], *, greedy: bool) -> Tensor:
-        """Of each sequence the likeliest token, as `draw`, or its logits. What was returned before
-        must have been read.
+        """For each sequence the most likely token, as of `draw`, or its logits. The result is
+        overwritten by the next call.
         """
         number = len(tokens)
         self._host.zero_()

@@ -39,7 +39,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Timing:
-    """From the first forward to the last token."""
+    """Times from the first forward to the last token."""
 
     prefill_s: float
     step_s: tuple[float, ...]
@@ -70,7 +70,7 @@ class MeasuredLoad:
         return median(one.total_s for one in self.rounds)
 
     def step_s(self, share: float) -> float:
-        """Of all steps of all rounds `share` are as quick."""
+        """The step time that the fraction `share` of all steps does not exceed."""
         steps = sorted(step for one in self.rounds for step in one.step_s)
         return steps[min(len(steps) - 1, int(share * len(steps)))]
 

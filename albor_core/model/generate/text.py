@@ -29,7 +29,7 @@ class TextStream:
         """Whether a stop text has come: nothing behind it is text."""
 
     def push(self, token: int) -> str:
-        """What one more token adds that is certain."""
+        """Add a token and return the text that it completes."""
         self._ids.append(token)
         text = self._text_of(len(self._ids))
         if not text:  # nor does what decodes to nothing tell where in a text it stands
@@ -56,7 +56,8 @@ class TextStream:
         return shown if self.is_stopped else shown + rest
 
     def _text_of(self, end: int) -> str | None:
-        """Of the tokens up to `end` that are not shown; None while their last character is open."""
+        """The text of the tokens up to `end` that are not shown; None while their last character is
+        incomplete."""
         text = self._decoded(end)
         return None if text.endswith(BROKEN) else text[len(self._decoded(self._shown)) :]
 

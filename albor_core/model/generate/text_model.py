@@ -50,8 +50,8 @@ class TextModel:
     """The folder or file of the tokenizer."""
 
     def encode(self, prompt: str) -> list[int]:
-        """Its own tokens; an empty one is what a text begins with. Raises UsageError where there is
-        no such token.
+        """The ids of a prompt; an empty one gets the begin token. Raises UsageError if the
+        tokenizer has none.
         """
         ids: list[int] = self.tokenizer.encode(prompt, add_special_tokens=False).ids
         if ids and not self.begins:

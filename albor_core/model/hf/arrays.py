@@ -14,7 +14,8 @@ _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
 def pieces(held: Held) -> Iterator[NDArray[np.float64]]:
-    """Its numbers in order, flat, in fp64. Raises OSError; ValueError for what holds no floats."""
+    """The elements of a tensor in order, flat, in fp64. Raises OSError; ValueError if it holds no
+    floats."""
     _check_floats(held)
     for piece in raw(held):
         yield _numbers(piece, held.dtype)

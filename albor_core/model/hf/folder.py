@@ -51,7 +51,7 @@ def open_model(path: Path) -> ModelFolder:
 
 
 def refuse_misfits(model: ModelFolder) -> None:
-    """Raises DataError where weights or tokenizer do not fit the config.json."""
+    """Raise DataError if weights or tokenizer do not fit the config.json."""
     problems = [*misfits(model.shape, model.weights), *tokenizer_problems(model.path, model.shape)]
     if problems:
         more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -67,7 +67,7 @@ def read_about(path: Path) -> dict[str, Any]:
 def read_generation(path: Path) -> dict[str, Any]:
     """generation_config.json; {} where there is none. Raises DataError."""
     file = path / GENERATION
-    return _document(file, "or take it away") if file.exists() else {}
+    return _document(file, "or delete it") if file.exists() else {}
 
 
 def _document(file: Path, why: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class TensorFigures:
 
 
 def weight_figures(weights: WeightFiles) -> Iterator[TensorFigures]:
-    """Of each tensor that holds floats, in the order of layers. Raises OSError."""
+    """Figures of each floating-point tensor, in the order of layers. Raises OSError."""
     named = [(*_place(name), name) for name in weights.tensors]
     for layer, part, name in sorted(named, key=lambda one: (one[0] is None, one[0] or 0)):
         held = weights.tensors[name]

@@ -19,6 +19,8 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from albor_core.run.values.quantity import counted
+
 RING_BYTES = 64 << 20
 SLOW_S = 0.05
 CALM_S = 5.0
@@ -220,7 +222,10 @@ class LineAppender:
         """
         self.retry()
         if self.pending:
-            raise OSError(errno.ENOSPC, f"{self.pending} lines wait: {self.error}")
+            raise OSError(
+                errno.ENOSPC,
+                f"cannot write {counted(self.pending, 'line')}: {self.error}; will retry",
+            )
         os.fdatasync(self.fd)
         return self.offset
 

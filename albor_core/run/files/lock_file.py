@@ -13,8 +13,8 @@ from albor_core.run.errors import InUseError
 
 @contextmanager
 def locked(path: Path, busy: InUseError, mode: int = 0o600) -> Iterator[int]:
-    """Its descriptor, open to read and write. Raises `busy` while another process holds it,
-    OSError.
+    """Hold a lock file and yield its descriptor, open to read and write. Raises `busy` while
+    another process holds it, OSError.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:

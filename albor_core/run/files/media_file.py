@@ -71,7 +71,7 @@ def fits_line(key: str, caption: str, meta: Mapping[str, Any]) -> bool:
 
 
 def media_path(run: Path, digest: str, form: str) -> Path | None:
-    """Where the contents lie, if they do; None for what can name no file."""
+    """The path of the contents, if they exist; None for a name that cannot be a file."""
     if not is_hash(digest) or _FORMAT.fullmatch(form) is None:
         return None
     return run / MEDIA / digest[:2] / f"{digest}.{form}"

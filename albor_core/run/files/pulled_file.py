@@ -34,8 +34,8 @@ def write_pulled(run: RunDir, pulled: Pulled) -> None:
 
 
 def read_pulled(run: RunDir) -> Pulled | None:
-    """Where the run was copied from; None for a run of here. A file that cannot be read still says
-    that it is a copy.
+    """The origin of a copied run; None for a run of this home. An unreadable file still means that
+    it is a copy.
     """
     if not os.path.lexists(run.pulled):
         return None
@@ -50,7 +50,7 @@ def pulled_from(run: RunDir) -> str:
 
 
 def refuse_pulled(run: RunDir, verb: str, there: str) -> None:
-    """Raises InUseError where `run` is a copy; `there` is the command that helps on its host."""
+    """Raise InUseError if `run` is a copy; `there` is the command that helps on its host."""
     if host := pulled_from(run):
         raise InUseError(
             f"cannot {verb} {run.id}: it was pulled from {host} and is read-only here",

@@ -51,7 +51,7 @@ def write_spans_sent(run: RunDir, sent: SpansSent) -> None:
 
 
 def read_spans_sent(run: RunDir) -> SpansSent | None:
-    """None where nothing was ever to be sent, and for what cannot be read."""
+    """The sent spans; None if none were ever to be sent, or if the file is unreadable."""
     found = read_json(run.spans, _MOST_BYTES) or {}
     if found.get("schema") != SCHEMA:
         return None

@@ -54,7 +54,8 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two entries by one name another reader may take the other. Raises ValueError."""
+    """A mapping without duplicate names: readers may differ in which of two entries they use.
+    Raises ValueError."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name stands there twice")

@@ -43,7 +43,7 @@ class Held:
 
     @property
     def count(self) -> int:
-        """Of its numbers."""
+        """The number of its elements."""
         found = 1
         for extent in self.shape:
             found *= extent
@@ -148,7 +148,7 @@ def without_tied_head(found: WeightFiles, *, is_tied: bool) -> WeightFiles:
 
 
 def raw(held: Held) -> Iterator[memoryview]:
-    """Its bytes. Raises OSError."""
+    """The bytes of a tensor. Raises OSError."""
     with held.file.open("rb") as file:
         file.seek(held.begin)
         left = held.num_bytes

@@ -65,7 +65,8 @@ def own_home() -> Path:
 
 
 def check_writable(folder: Path) -> None:
-    """That `folder` can be written, or made, as far as can be told before. Raises AlborError."""
+    """Check that `folder` can be written, or made, as far as this is known before. Raises
+    AlborError."""
     place = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     if not os.access(place, os.W_OK | os.X_OK):
         is_mounted_so = os.statvfs(place).f_flag & os.ST_RDONLY

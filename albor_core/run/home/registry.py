@@ -151,7 +151,7 @@ def resumed_by_config(folder: str | Path) -> str:
 
 
 def refuse_unlaunched(run: RunDir, verb: str, hint: str) -> None:
-    """Raises InUseError for a run that `is_launched_here` does not know."""
+    """Raise InUseError for a run that `is_launched_here` does not know."""
     if not is_launched_here(run):
         raise InUseError(f"cannot {verb} {run.id}: {NOT_LAUNCHED_HERE}", hint=hint)
 

@@ -123,7 +123,7 @@ def script_of_process() -> Path | None:
 
 
 def working_directory() -> Path:
-    """Where this program works; what the kernel calls it where it has been deleted."""
+    """The working directory of this program; the kernel's name for it if it was deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -30,7 +30,7 @@ class SchedulerJob:
         return f"{self.scheduler} job {self.id}{where}{again}"
 
     def document(self) -> dict[str, Any]:
-        """As it is written down."""
+        """The job as it is recorded."""
         return asdict(self)
 
     def follows(self, earlier: Mapping[str, Any]) -> bool:

@@ -248,7 +248,7 @@ def _is_plain(word: str, plain: frozenset[str]) -> bool:
 
 
 def _of_words(before: list[str], words: list[str]) -> Direction | None:
-    """Of a path's last part; `before` are the words of the parts before it."""
+    """The direction of a path's last part; `before` are the words of the parts before it."""
     if words[0] == "1" and "".join(words[1:]) in KNOWN:
         return None  # 1_ssim
     if "at" in words[1:]:
@@ -263,14 +263,14 @@ def _of_words(before: list[str], words: list[str]) -> Direction | None:
 
 
 def _at_rank(before: list[str], words: list[str]) -> Direction | None:
-    """Of what is asked of the first few: pass@1."""
+    """The direction of a figure over the first few answers: pass@1."""
     if words[-1] in _OF_TASKS:
         return "max" if (TURNS | TURNS_OF["passrate"]).isdisjoint(before + words) else None
     return "max" if all(_is_plain(word, NEUTRAL) for word in before + words[:-1]) else None
 
 
 def _of_head(before: list[str], words: list[str]) -> Direction | None:
-    """Of the longest known name that the words end in."""
+    """The direction of the longest known name that the words end in."""
     for end in range(len(words), len(_shortened(words)) - 1, -1):  # inception score, mean
         whole = words[:end]
         for start in range(len(whole)):

@@ -67,7 +67,7 @@ def parsed(text: str) -> float | None:
 
 
 def number(document: Document, key: str) -> float | None:
-    """As `number_of`."""
+    """The number under a key, as `number_of`."""
     return number_of(document.get(key))
 
 

@@ -222,8 +222,8 @@ def as_text(value: object) -> str:
 
 
 class NameRoom:
-    """Which metrics of a run its store has room for: the first MAX_NAMES, and beside them the
-    house's own, those with a goal and those that are pinned.
+    """The limit of metric names in a run's store: the first MAX_NAMES, plus Albor's own, those with
+    a goal and pinned ones.
     """
 
     def __init__(self) -> None:

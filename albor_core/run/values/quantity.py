@@ -130,7 +130,7 @@ def short_count(value: float | None) -> str:
 
 
 def rate(value: float | None, what: str) -> str:
-    """So many of `what` in a second: 845k tokens/s."""
+    """A rate per second: 845k tokens/s."""
     return f"{short_count(value)} {what}/s"
 
 

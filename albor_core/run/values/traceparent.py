@@ -22,7 +22,7 @@ class Traceparent(NamedTuple):
 
 
 def parse_traceparent(text: object) -> Traceparent | None:
-    """None for anything that no W3C traceparent is, ids of zeros among them."""
+    """The parsed traceparent; None for an invalid one, such as ids of zeros."""
     found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None or (found[4] and found[0].startswith("00")):
         return None

@@ -224,8 +224,8 @@ def _meant(metric: str, sources: Sequence[ComparedRun]) -> str:
 
 
 def _refuse_two_axes(metric: str, sources: Sequence[ComparedRun]) -> None:
-    """Raises DataError where the steps of the metric count different things, as imported histories
-    may. Calls of `log` and an order are steps where they are as far apart as those.
+    """Raise DataError if the steps of the metric count different things, as imported histories may.
+    Calls of `log` and an order are steps where they are as far apart as those.
     """
     metric = metric if all(metric in source.summary for source in sources) else INSTEAD
     known = [source for source in sources if metric in source.summary]

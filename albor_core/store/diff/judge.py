@@ -78,7 +78,7 @@ def judge(a: ComparedRun, b: ComparedRun, metric: str, goals: Goals, *, is_asked
 
 
 def _unknown(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
-    """Of config, code and command what is not recorded of both."""
+    """Which of config, code and command are not recorded for both runs."""
     if not (a.params and b.params):
         yield "config"
     if not all(diff_facts.is_code_known(s.facts, s.row.kind, s.code) for s in (a, b)):
@@ -187,7 +187,7 @@ def _tail(key: str, run: ComparedRun, factor: float, end: int) -> OrderedSeries:
 
 
 def _by_ends(key: str, ends: Sequence[tuple[ComparedRun, float]], unit: str) -> Verdict | None:
-    """Where one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
+    """If one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
     each with the `unit`s of a step.
     """
     first, second = (

@@ -61,7 +61,7 @@ def open_sources(reader: Reader, rows: Iterable[RunRow]) -> Iterator[list[Reader
 
 
 class ComparedRun:
-    """One run and where its rows are."""
+    """A run to compare, and the store with its rows."""
 
     def __init__(self, reader: Reader, row: RunRow, goals: Goals) -> None:
         self.reader, self.row, self._goals = reader, row, goals

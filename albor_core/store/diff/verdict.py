@@ -183,8 +183,8 @@ def verdict(
 
 
 def broken_from(curve: OrderedSeries) -> float | None:
-    """From which x on a curve is NaN or Inf to its end; None where its end is finite, or where it
-    was not finite for as long before and came back.
+    """The x from which a curve is NaN or Inf to its end; None if its end is finite, or if it was
+    non-finite for as long before and recovered.
     """
     streaks = [
         (is_finite, len([*some])) for is_finite, some in groupby(map(math.isfinite, curve.y))
@@ -290,7 +290,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _variance_of_mean(values: Sequence[float]) -> tuple[float, float]:
-    """Of the mean of AR(1) noise, and the degrees of freedom that the estimate is worth."""
+    """The variance of the mean of AR(1) noise, and the degrees of freedom of that estimate."""
     count, mean = len(values), _mean(values)
     centered = [value - mean for value in values]
     squares = math.fsum(c * c for c in centered)

@@ -39,7 +39,7 @@ _PRAGMAS = frozenset(
 
 
 def restrict(db: sqlite3.Connection) -> None:
-    """From now on `db` answers questions about our own tables only."""
+    """Restrict `db` to questions about our own tables from now on."""
     db.set_authorizer(_may)
 
 

@@ -27,8 +27,8 @@ def crowded(db: sqlite3.Connection) -> list[RunDir]:
 
 
 def refuse_without_room(runs: Iterable[tuple[RunDir, Collection[str]]], name: str) -> None:
-    """Raises NotFoundError where one of these runs, with the metrics in its store, logged a metric
-    that had no room. Reads the journals of those whose stores are full.
+    """Raise NotFoundError if one of these runs, with the metrics in its store, logged a metric that
+    had no room. Reads the journals of those whose stores are full.
     """
     full = [run for run, keys in runs if len(keys) >= metrics.MAX_NAMES]
     if run := logged_without_room(full, name):

@@ -16,7 +16,7 @@ MAKING_S = 5.0  # from the start of a run to the first rows in its store, on a b
 
 
 class MissingStoreError(StoreError):
-    """There are runs, and the store that should hold them is gone."""
+    """Raised if runs are registered but the store that should hold them is gone."""
 
     exit_code, code = NotFoundError.exit_code, NotFoundError.code
 

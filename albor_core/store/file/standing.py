@@ -66,7 +66,7 @@ class Standing:
 
 
 def standings(db: sqlite3.Connection, runs: Collection[str]) -> dict[str, Standing]:
-    """Of each of these runs that logs anything."""
+    """The standing of each of these runs that logs anything."""
     ids = json.dumps([*runs])
     pins, goals, defined = _pins(db, ids), goals_of_runs(db, runs), _defined(db, ids)
     found: dict[str, list[Logged]] = {}

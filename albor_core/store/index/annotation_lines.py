@@ -31,7 +31,7 @@ class AnnotationLines:
         self._writer = writer
 
     def add(self, record: Mapping[str, Any], at: int) -> bool:
-        """One line; False if it is of no known shape."""
+        """Index one line; False if it has no known form."""
         kind, value = record.get("t"), record.get("value")
         by, wall = text(record.get("by") or ""), finite_of(record.get("wall"))
         said = text_of(value)

@@ -34,7 +34,7 @@ MAX_CHARS = {
 
 @dataclass(frozen=True)
 class Annotation:
-    """One statement. `wall` is UTC seconds; `value` is text, or True for pins."""
+    """A single annotation. `wall` is UTC seconds; `value` is text, or True for pins."""
 
     kind: str
     value: Any
@@ -83,7 +83,7 @@ def annotate(
 
 
 def check_text(kind: str, value: object) -> None:
-    """Raises UsageError for what cannot be said: nothing, or more than is kept."""
+    """Raise UsageError for what cannot be said: nothing, or more than is kept."""
     limit = MAX_CHARS[kind]
     if not isinstance(value, str) or not value.strip() or len(value) > limit:
         raise UsageError(f"{kind}: needs a text of 1 to {limit} characters")

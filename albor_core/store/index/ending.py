@@ -19,7 +19,7 @@ from albor_core.store.index.cells import optional_text, whole_number
 
 @dataclass(frozen=True)
 class Ending:
-    """completed, stopped or failed; None: it has not ended as far as anybody wrote."""
+    """How an attempt ended: completed, stopped or failed; None if no end was recorded."""
 
     status: str | None = None
     reason: str | None = None

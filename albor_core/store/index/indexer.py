@@ -377,7 +377,7 @@ class Indexer:
         return not self._path.exists() and self._run.index_lock.exists()
 
     def _let_go(self) -> None:
-        """Of a store without a name, and of what is left beside it: it belongs to no other."""
+        """Close and delete a store without a name, and its side files, which belong to no other."""
         self.disconnect()
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
@@ -452,6 +452,6 @@ def index_now(run: RunDir, global_path: Path | None = None) -> int:
 
 
 def log_line(message: str) -> None:
-    """One line into the log of the index process."""
+    """Write a line to the log of the index process."""
     sys.stderr.write(f"index: {message}\n")
     sys.stderr.flush()

@@ -203,7 +203,7 @@ class RunWriter:
         return True
 
     def take_attempts(self, record: Mapping[str, Any], at: int) -> bool:
-        """One line of the guard's attempts.jsonl."""
+        """Index one line of the guard's attempts.jsonl."""
         kind, attempt = record.get("t"), whole_number(record.get("attempt"))
         wall = finite_of(record.get("wall"))
         if kind == "attempt.start" and attempt is not None:
@@ -268,7 +268,7 @@ class RunWriter:
         )
 
     def goals(self, declared: object, *, if_new: bool = False) -> None:
-        """Which way metrics are better, as the run declared it."""
+        """Record the directions in which metrics are better, as the run declared them."""
         if goals.record(self.db, self.run_id, declared, if_new=if_new):
             self.touched.add("goals")
         if isinstance(declared, dict):

@@ -39,7 +39,7 @@ _LAST = "CASE WHEN k.last IS NULL AND k.count > 0 THEN 'nan' ELSE k.last END"
 
 
 def stored(one: Headline) -> str:
-    """Where a headline figure is read from; NaN as in the columns of runs.
+    """The SQL expression of a headline figure; NaN as in the columns of runs.
 
     Looking through the series of 10,000 runs for one takes 70 ms, and 25 ms where it is among the
     first ones: so only those runs are looked through that have the figure it stands beside.
@@ -255,5 +255,5 @@ def _equal(what: str, value: str) -> Sql:
 
 
 def _lower(text: str) -> str:
-    """As SQLite's lower(): ASCII letters only."""
+    """Text in lower case as by SQLite's lower(): ASCII letters only."""
     return "".join(char.lower() if char.isascii() else char for char in text)

@@ -73,7 +73,7 @@ def last_values_of(table: RunList, runs: Sequence[str]) -> Iterator[tuple[str, s
 
 
 def summaries_of(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, KeyStat]]:
-    """By run what `Reader.summary` says of it."""
+    """By run, the result of `Reader.summary`."""
     found: dict[str, dict[str, KeyStat]] = {run: {} for run in runs}
     ways: dict[str, dict[str, Direction]] = {}
     clocks: dict[int, StepsByTime | None] = {}

@@ -113,9 +113,7 @@ def jobs_of(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, RankOf]:
 
 
 def configs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
-    """By run a digest of its config without what names or seeds it; runs without params are left
-    out.
-    """
+    """By run, a digest of its config without names and seeds; runs without params are left out."""
     return {
         run: hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
         for run, text in db.execute(_PARAMS, (json.dumps([*runs]), *IGNORED))

@@ -23,7 +23,7 @@ _WHERE_FROM = (
 
 
 def parents(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
-    """By run the id of the run it began from; runs that began from nothing are left out."""
+    """By run, the id of the run it began from; runs that began from nothing are left out."""
     rows = db.execute(_WHERE_FROM, (json.dumps([*runs]),))
     found = {run: parent_id(said, model_path) for run, said, model_path in rows}
     return {run: parent for run, parent in found.items() if parent is not None and parent != run}

@@ -218,7 +218,7 @@ def indexed(
 
 
 def losses(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
-    """By run the counts of lost lines and of lost bytes of its console that its facts have."""
+    """By run, the counts of lost lines and of lost console bytes in its facts."""
     columns = _as_text("run", "facts")
     rows = db.execute(f"SELECT {columns} FROM runs WHERE instr(facts, '_lost\"')")
     found = {
@@ -237,7 +237,7 @@ def _count_of(facts: str, key: str) -> int:
 def cells(
     db: sqlite3.Connection, runs: Sequence[str], columns: Sequence[ListColumn]
 ) -> dict[str, tuple[Param, ...]]:
-    """By run the values of the columns, in their order; None is unknown, NaN is NaN."""
+    """By run, the values of the columns, in their order; None is unknown, NaN is NaN."""
     if len(columns) > MAX_COLUMNS:
         raise UsageError(f"{len(columns)} columns; at most {MAX_COLUMNS}")
     if not columns:

@@ -54,15 +54,15 @@ class MediaRow:
 
     @property
     def path(self) -> Path | None:
-        """Its file, whose name is made of its hash alone; None where it has none, or where that
-        was removed since (`albor runs gc --media`).
+        """The path of its file, which is named by its hash; None if it has none, or if that was
+        removed since (`albor runs gc --media`).
         """
         place = None if self.data is not None else media_path(self.folder, self.hash, self.format)
         is_there = place is not None and place.is_file() and not place.is_symlink()
         return place if is_there else None
 
     def to_json(self) -> dict[str, Any]:
-        """As documents have it: the content of a small one is in `meta`."""
+        """The row for documents: the content of a small medium is in `meta`."""
         path = self.path
         told = {name: getattr(self, name) for name in _TOLD}
         return {**told, "meta": dict(self.meta), "path": None if path is None else str(path)}

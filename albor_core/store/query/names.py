@@ -35,7 +35,7 @@ class Unknown:
             self._crowded += table.crowded()
 
     def refuse(self) -> None:
-        """Raises FilterError, with the nearest name, for a term that no table knew."""
+        """Raise FilterError, with the nearest name, for a term that no table knew."""
         if self._has_runs and self._terms:
             term = self._terms[0]
             if run := logged_without_room(self._crowded, term.field):

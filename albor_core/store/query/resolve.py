@@ -32,7 +32,8 @@ class _Known:
     is_ours: bool = True  # by the word of this home, not of another one's store
 
     def folder(self) -> RunDir | None:
-        """Where it lies, if it still does. The home's pointer is the first to know of a move."""
+        """The run's directory, if it still exists. The home's pointer is the first to know of a
+        move."""
         pointer = read_json(pointer_of(self.id))
         for entry, is_ours in ((pointer, True), ({"path": str(self.path)}, self.is_ours)):
             run = run_at(self.id, entry, is_ours=is_ours)
@@ -123,7 +124,7 @@ def called(name: str) -> list[str]:
 
 
 def _known(store: Path) -> tuple[dict[str, _Known], AlborError | None]:
-    """By id, and what is wrong with the store: a run is found by its folder then."""
+    """Known runs by id, and the error of the store, if any: runs are then found by their folder."""
     try:
         known, trouble = _of_store(store), None
     except AlborError as error:

@@ -159,19 +159,19 @@ class RunList:
         return tuple(self.query(lambda db: listing.indexed(db, shown)))
 
     def losses(self) -> dict[str, tuple[int, int]]:
-        """By run how many lines no disk and how many bytes of its console no log took, of the runs
-        that ended with such a count."""
+        """By run, how many log lines and how many console bytes were lost, for ended runs with such
+        losses."""
         return self.query(listing.losses)
 
     def cells(
         self, run_ids: Sequence[str], columns: Sequence[ListColumn]
     ) -> dict[str, tuple[Param, ...]]:
-        """By run the values of metric and param columns; None where a run has no such thing."""
+        """By run, the values of metric and param columns; None if a run has no such value."""
         return self.query(lambda db: listing.cells(db, run_ids, columns))
 
     def goal(self, metric: str, experiment: str | None = None) -> Direction | None:
-        """Which way a metric is better, as runs declared it, those of one experiment if named; None
-        where none did, or they disagree.
+        """The direction in which a metric is better, as runs declared it (those of one experiment,
+        if named); None if none did, or if they disagree.
         """
         return self.query(lambda db: goal_of(db, metric, experiment))
 
@@ -220,7 +220,7 @@ class RunList:
         return self.query(crowded)
 
     def parents(self, run_ids: Sequence[str]) -> dict[str, str]:
-        """By run the run whose checkpoint it began from, if it did."""
+        """By run, the run whose checkpoint it began from, if it did."""
         return self.query(lambda db: lineage.parents(db, run_ids))
 
     def children(self, run_id: str) -> frozenset[str]:
@@ -237,7 +237,7 @@ class RunList:
         return tuple(newest[:limit]), tuple(sorted(ids))
 
     def run(self, run_id: str) -> RunRow:
-        """One run by its id. Raises NotFoundError."""
+        """The row of a run by its id. Raises NotFoundError."""
         with self._errors():
             return listing.with_tags(self._db, [self._row_of(run_id)])[0]
 

@@ -110,7 +110,7 @@ def _headers(text: str) -> tuple[dict[str, str], str]:
 
 
 def _timeout_s(environment: Mapping[str, str]) -> float:
-    """Of the variables, which have milliseconds."""
+    """The timeout from the environment variables, which are in milliseconds."""
     text = _of(environment, "TRACES_TIMEOUT") or _of(environment, "TIMEOUT")
     with suppress(ValueError):
         ms = finite_of(float(text))
@@ -120,7 +120,7 @@ def _timeout_s(environment: Mapping[str, str]) -> float:
 
 
 def otlp_file(run_id: str) -> Path:
-    """Where the collector of a run's config is kept."""
+    """The file that stores the collector of a run's config."""
     return albor_home() / "otlp" / f"{run_id}.json"
 
 
@@ -155,12 +155,12 @@ def collector_problems(
 
 
 def kept_headers(run: RunDir) -> dict[str, str]:
-    """Those of the config that the run was begun with here."""
+    """The stored headers of the config with which the run was started here."""
     found = mapping_of((read_json(otlp_file(run.id)) or {}).get("headers"))
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def forget_collector(run_id: str) -> None:
-    """Of a run that is removed."""
+    """Remove the stored headers of a removed run."""
     with suppress(OSError):
         otlp_file(run_id).unlink(missing_ok=True)

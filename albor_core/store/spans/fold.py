@@ -127,8 +127,8 @@ class _Window:
 
 
 class SpanFold:
-    """Of one run. `taken` gives the spans that are complete; `to_json` is what is remembered
-    besides the window that is open, at a time when there is none.
+    """Folds the records of one run into spans. `taken` gives the complete ones; `to_json` is the
+    state besides the open window, at a time when there is none.
     """
 
     def __init__(self, about: Record, read_profile: ReadProfile = lambda name: None) -> None:
@@ -169,7 +169,7 @@ class SpanFold:
         return record.get("t") == "m" and is_long and record.get("step") != window.step
 
     def take_journal(self, record: Record) -> None:
-        """One record, after `close_window` where `closes` says so."""
+        """Add a record of the journal, after `close_window` if `closes` says so."""
         wall = finite_of(record.get("wall"))
         if wall is None:
             return
@@ -319,7 +319,7 @@ class SpanFold:
     # -- guard/attempts.jsonl and system.jsonl -----------------------------------------------------
 
     def take_attempts(self, record: Record) -> None:
-        """One record of the guard's."""
+        """Add a record of the guard."""
         number, wall = whole_of(record.get("attempt")), finite_of(record.get("wall"))
         kind = record.get("t")
         if number is None or wall is None or kind not in ("attempt.start", "attempt.end"):
@@ -346,7 +346,7 @@ class SpanFold:
         )
 
     def take_system(self, record: Record) -> None:
-        """One record of the watcher's: what it told is an event of the run."""
+        """Add a record of the watcher: its alerts become events of the run."""
         wall = finite_of(record.get("wall"))
         if record.get("t") == "e" and record.get("name") in _ALERTS and wall is not None:
             self._see_run(wall)

@@ -25,7 +25,8 @@ class SpanIds:
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> SpanIds:
-        """Of a run by its run.json; below the span of TRACEPARENT, if it was started in one."""
+        """The ids of a run by its run.json; below the span of TRACEPARENT, if it was started in
+        one."""
         key = "\0".join(str(about.get(name)) for name in ("id", "host", "created"))
         above = parse_traceparent(about.get(FACT))
         if above is None:

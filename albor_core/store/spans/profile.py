@@ -45,7 +45,7 @@ class ProfiledSteps:
 
 
 def profile_of(trace: StepTrace) -> ProfiledSteps | None:
-    """Of a trace of some steps; None where it has no brick in it."""
+    """The steps of a trace; None if it has no brick."""
     base = finite_of(trace.metadata.get("baseTimeNanoseconds")) or 0.0
     ranges = _outermost(
         (one.begin, one.end, one.name.removeprefix(_RANGE))
@@ -73,7 +73,7 @@ Range = tuple[float, float, str]
 
 
 def _outermost(ranges: Iterable[Range]) -> list[Range]:
-    """Those that lie in no other."""
+    """The ranges that lie in no other range."""
     kept: list[Range] = []
     for one in ranges:
         if not kept or one[0] >= kept[-1][1]:

@@ -147,7 +147,7 @@ class SpanSender:
         self._keep(reader, dropped=len(spans), why=why)
 
     def _wait(self, error: PostError) -> bool:
-        """Until the next try; False where there is none, since this process ends."""
+        """Wait until the next attempt; False if there is none, since this process ends."""
         now = self._clock()
         self._failures += 1
         self._failed_at = now if self._failed_at is None else self._failed_at

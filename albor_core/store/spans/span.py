@@ -35,12 +35,12 @@ class Span:
 
 
 def nanoseconds(wall: float) -> int:
-    """Of UTC seconds."""
+    """Nanoseconds since the epoch of UTC seconds."""
     return round(wall * 1e9)
 
 
 def known(attributes: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
-    """Those that have a value."""
+    """The attributes that have a value."""
     return {name: value for name, value in attributes.items() if value is not None}
 
 

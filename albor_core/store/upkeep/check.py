@@ -107,7 +107,7 @@ def _unlisted(run: RunDir, target: Path, report: CheckReport) -> str:
 
 
 def _rows(target: Path) -> dict[str, tuple[str, float | None]]:
-    """Where a whole global store has each run, and when it was made."""
+    """The folder of each run in an intact global store, and when it was made."""
     db, copy = open_reader(target)
     try:
         rows = db.execute("SELECT run, path, created FROM runs")

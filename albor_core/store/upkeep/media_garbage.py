@@ -58,7 +58,7 @@ def media_garbage(runs: Iterable[RunDir], *, keep: int | None = None) -> Iterato
 
 
 def _told(run: RunDir) -> _Told | None:
-    """None where that cannot be known."""
+    """The media that records of a run name; None if they cannot be known."""
     try:
         told = _Told(run.journal.stat().st_size)
         for line in read_journal(run.journal):
@@ -72,7 +72,7 @@ def _told(run: RunDir) -> _Told | None:
 
 
 def _take(run: RunDir, record: Mapping[str, Any], told: _Told) -> None:
-    """Raises OSError, ValueError, TypeError, KeyError for a folder whose list cannot be read."""
+    """Raise OSError, ValueError, TypeError, KeyError for a folder whose list cannot be read."""
     digest, kind = str(record.get("hash")), str(record.get("kind"))
     if kind != "artifact":
         told.by_key[str(record.get("key")), kind].append(digest)

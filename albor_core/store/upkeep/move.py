@@ -116,7 +116,7 @@ class _Pointer:
         self._created = self.entry.get("created", run.metadata().get("created"))
 
     def old_place(self, target: Path) -> Path:
-        """Where the run lay before this move, or before a killed one that this finishes."""
+        """The run's directory before this move, or before a killed one that this completes."""
         for place in (self.entry.get("moved_from"), self.entry.get("path")):
             if isinstance(place, str) and place != str(target):
                 return placed(self._run.id, place, self._created, is_ours=True).path
@@ -243,7 +243,7 @@ def _is_equal(a: os.DirEntry[str], b: os.DirEntry[str]) -> bool:
 
 
 def _hash(path: Path, size: int | None = None) -> bytes:
-    """Of the first `size` bytes, or of all."""
+    """Hash of the first `size` bytes, or of the whole file."""
     hasher, left = blake3(), size
     with path.open("rb") as file:
         while block := file.read(_BLOCK if left is None else min(_BLOCK, left)):

@@ -139,8 +139,8 @@ def _rebuild_known(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -
 
 
 def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> str:
-    """Bring one run over. Returns why nothing could be made of what it holds; "" where it could be,
-    or its folder is gone: rows of both kinds are carried over later.
+    """Rebuild one run. Return the reason if it could not be rebuilt; "" if it was, or if its
+    folder is gone: rows of unrebuilt runs are carried over later.
     """
     why = ""
     try:

@@ -260,7 +260,7 @@ def doom(run: RunDir) -> Path:
 
 
 def must_be_ours(run: RunDir) -> None:
-    """Raises NotFoundError, UsageError for what is not a run directory of this user."""
+    """Raise NotFoundError, UsageError for what is not a run directory of this user."""
     try:
         status = run.path.lstat()
     except OSError as error:
@@ -374,7 +374,7 @@ def _forget_pointer(run: RunDir) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Raises AlborError where the system refuses; what is left is garbage."""
+    """Raise AlborError if the system refuses; what is left is garbage."""
     try:
         shutil.rmtree(path)  # by descriptors: what turns into a link on the way is not followed
     except OSError as error:

@@ -28,7 +28,7 @@ _GAPS = 64
 
 @dataclass(frozen=True)
 class BuiltInTrouble:
-    """One thing that is wrong, or, with `is_over`, was."""
+    """A trouble that is present, or, with `is_over`, has ended."""
 
     name: str
     severity: str
@@ -40,7 +40,7 @@ class BuiltInTrouble:
     step: int | None = None  # where it began; None: now
 
     def alert(self, attempt: int, now: int) -> Alert:
-        """As one of an attempt that is at the step `now`."""
+        """The trouble as an alert of an attempt at step `now`."""
         step = now if self.step is None else self.step
         return Alert(
             id=f"{self.name}@{attempt}.{step}",
@@ -84,7 +84,7 @@ class BuiltIn:
         return tuple(said)
 
     def wait(self, wall: float) -> tuple[BuiltInTrouble, ...]:
-        """It is that late, and no more was logged than was taken."""
+        """Judge the time that has passed without a new log line."""
         return tuple(one for found in self._not_finite.wait(wall) for one in self._of_metric(found))
 
     def finish(self) -> tuple[BuiltInTrouble, ...]:
@@ -183,7 +183,8 @@ class BuiltIn:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave. Raises TypeError, ValueError or KeyError for anything else."""
+        """Restore the state that `to_json` returned. Raises TypeError, ValueError or KeyError for
+        anything else."""
         self._gaps.extend(float(gap) for gap in saved["gaps"])
         self._last = None if saved["last"] is None else float(saved["last"])
         self._not_finite.load(saved["not_finite"])

@@ -310,7 +310,8 @@ class NotFinite:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave. Raises TypeError, ValueError or KeyError for anything else."""
+        """Restore the state that `to_json` returned. Raises TypeError, ValueError or KeyError for
+        anything else."""
         self._lines, self._has_finite = int(saved["lines"]), bool(saved["has_finite"])
         for key in saved["fine"]:
             one = self._seen[str(key)] = _Seen()

@@ -17,7 +17,8 @@ _LONGEST_S = 60.0  # between two looks; what is longer was not watched
 
 
 class ProgramBudgets:
-    """Of all attempts of one run. Hours count while the program is alive and watched."""
+    """The budgets of all attempts of one run. Hours count while the program is alive and
+    watched."""
 
     def __init__(self, monitoring: Mapping[str, Any]) -> None:
         """Limits that cannot be read are left out, as the config of a tracked program may hold
@@ -67,7 +68,7 @@ class ProgramBudgets:
         )
 
     def summary(self) -> list[dict[str, Any]]:
-        """As BudgetLedger.summary."""
+        """The summary, as of BudgetLedger.summary."""
         return self._ledger.summary()
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class ProgramBudgets:
                 "tokens": self._tokens}  # fmt: skip
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """What `to_json` gave."""
+        """Restore the state that `to_json` returned."""
         self._hours, self._tokens = float(saved["hours"]), finite_of(saved.get("tokens"))
         before = {**dict(saved["used"]), "wall_hours": self._hours}
         self._ledger = BudgetLedger(self._limits, attempt=self._attempt, before=before)
@@ -84,7 +85,7 @@ class ProgramBudgets:
 
 
 def _limits(monitoring: Mapping[str, Any]) -> BudgetLimits:
-    """Of a config that was not checked."""
+    """The budget limits of an unchecked config."""
     told = monitoring.get("budgets")
     kept = {} if not isinstance(told, Mapping) else dict(told)
     for name, value in told.items() if isinstance(told, Mapping) else ():

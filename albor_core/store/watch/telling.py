@@ -26,7 +26,8 @@ _LAST_COMMANDS_S = 5.0  # how long the end of a run waits for what its last aler
 
 
 class AlertSender(Protocol):
-    """Where alerts go besides the run's own files. None blocks, but `close` as long as told."""
+    """Sends alerts to destinations outside the run's own files. No method blocks, except `close`
+    for its timeout."""
 
     @property
     def problems(self) -> tuple[str, ...]: ...
@@ -171,8 +172,8 @@ class Telling:
             self._file.event("andon.command", fields, wall=time.time(), severity=severity)
 
     def finish(self) -> None:
-        """There is no program left to act on. Commands are run all the same, and get a few
-        seconds.
+        """End when there is no program left to act on. Commands still run, for a few seconds at
+        most.
         """
         pending, self._pending = self._pending, {}
         for alert, said in pending.values():

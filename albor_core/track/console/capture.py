@@ -29,7 +29,7 @@ _OFF = ("0", "no", "off", "false")
 
 
 class Recording:
-    """One run's part in the console: its log has what is printed until `end`."""
+    """The part of one run in the console: its log gets the output until `end`."""
 
     def __init__(self, console: Console, key: int, log: Path) -> None:
         self._console, self._key, self._log = console, key, log
@@ -142,7 +142,7 @@ _console: Console | None = None
 
 
 def _forked() -> None:
-    """In a forked child: what it prints goes through its parent's pump, which it leaves alone."""
+    """In a forked child, leave the parent's pump alone: output of the child goes through it."""
     global _turn, _console
     mine, _console = _console, None
     _turn = threading.RLock()

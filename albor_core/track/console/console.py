@@ -51,7 +51,7 @@ class Console:
         self._passed_on = threading.Event()  # what was left when no pump could be started
 
     def start(self) -> None:
-        """Raises OSError where no pump starts, and lets go of all but the streams."""
+        """Raise OSError if no pump starts, and lets go of all but the streams."""
         try:
             self._pump = self._started()
         except OSError:
@@ -158,7 +158,7 @@ class Console:
         return list(self._logs.items()) if self._records else []
 
     def _watch(self) -> None:
-        """Until the console is over; then collect the pump, whenever it ends."""
+        """Wait until the console is closed, then collect the pump, whenever it ends."""
         while (pump := self._pump) is not None:
             ready([pump.pidfd, pump.control.fileno(), self._wake_out], _LOOK_S)
             with self._turn:

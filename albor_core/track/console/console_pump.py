@@ -74,8 +74,8 @@ class Marks:
         return bool(self._page[8 + stream])
 
     def set_log(self, of: int, key: int, size: int) -> None:
-        """That a block of stream `of` - 1 is written to log `key`, which had `size` bytes before;
-        of none where `of` is 0.
+        """Record that a block of stream `of` - 1 is being written to log `key`, which had `size`
+        bytes before; `of` 0 means none.
         """
         self._set(64, (of, key, size))
 
@@ -83,7 +83,8 @@ class Marks:
         return self._get(64)
 
     def set_shown(self, stream: int, held: int, size: int) -> None:
-        """That `held` bytes were unshown, and the file that shows them had `size` bytes."""
+        """Record that `held` bytes were not yet shown, and that the file that shows them had `size`
+        bytes."""
         self._set(256 + 128 * stream, (1, held, size))
 
     def set_no_shown(self, stream: int) -> None:
@@ -184,7 +185,7 @@ class Log:
                 self._keep()
 
     def miss(self, count: int) -> None:
-        """That so many bytes were not given to it, since it took none."""
+        """Count bytes that were not written to the log, since the disk refused them."""
         self._error = errno.ETIMEDOUT
         self._lose(count)
 
@@ -254,7 +255,7 @@ class Logs:
         self._marks.set_loss(0, self._missed, 0, errno.ETIMEDOUT)
 
     def tell_losses(self) -> None:
-        """At the end, for a disk that has room again."""
+        """At the end, write the notes about lost output, for a disk that has space again."""
         for log in self._logs:
             log.tell_loss()
 
@@ -393,8 +394,8 @@ class PumpedStream:
                     self._give_up()
 
     def _write(self, data: bytes) -> int:
-        """Where the kernel cannot move bytes to, as to a file opened for appending: write them, and
-        only then take them from the held pipe. Returns how many.
+        """Write bytes to a target to which the kernel cannot move them, such as a file opened for
+        appending, and only then remove them from the held pipe. Returns how many.
         """
         size = os.fstat(self._shown).st_size
         self._marks.set_shown(self.number, _waiting(self._held_out), size)

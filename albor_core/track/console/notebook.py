@@ -64,6 +64,6 @@ class _Echo:
 
 
 def notebook_streams() -> list[Any]:
-    """Those of an IPython kernel; none in a program of another kind."""
+    """The output streams of an IPython kernel; empty in other programs."""
     streams = [sys.stdout, sys.stderr]
     return [one for one in streams if type(one).__module__.startswith("ipykernel.")]

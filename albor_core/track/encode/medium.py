@@ -38,7 +38,7 @@ class Limits:
     """Of one artefact that is copied (ALBOR_ARTIFACT_MAX_BYTES)."""
 
     def for_call(self, max_bytes: int | None) -> Limits:
-        """With what a call says for itself."""
+        """These limits with those of a single call."""
         if max_bytes is None:
             return self
         if type(max_bytes) is not int or max_bytes <= 0:

@@ -30,7 +30,7 @@ class AlertMonitor:
         attempt: int,
         facts: HealthFacts | None = None,
     ) -> None:
-        """Raises ConfigError for a condition that cannot be read."""
+        """Raise ConfigError for a condition that cannot be read."""
         self.health = HealthWatch(facts or HealthFacts(attempt))
         self._has_failed = False
         self.rules = rules_from(monitoring, warmup_steps=warmup_steps)

@@ -31,7 +31,7 @@ class StepConsole:
             sys.stdout.reconfigure(errors="backslashreplace")
 
     def print_line(self, step: int | None, text: str) -> None:
-        """One line, stamped with UTC time and step."""
+        """Print a line, stamped with UTC time and step."""
         stamp = time.strftime("%H:%M:%S", time.gmtime())
         where = "" if step is None else f"step {step:>{len(str(self.num_steps))}}  "
         with contextlib.suppress(OSError):  # the journal has it as well, and waits for space

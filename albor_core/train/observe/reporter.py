@@ -269,7 +269,7 @@ class Reporter:
         self.state.fields["val_step"] = saved.get("val_step")
 
     def forget(self) -> None:
-        """As at step 0; the time that has passed has passed."""
+        """Reset the figures to step 0, except for elapsed time."""
         self._counted, self._sequences = (0, 0), 0
         self.loss_ema.load([0.0, 0.0])
         self.histories = Histories(self.histories.names)

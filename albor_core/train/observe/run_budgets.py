@@ -17,7 +17,7 @@ SHOWN_S = 5.0  # a projection costs a millisecond, and says nothing new before t
 
 
 class RunBudgets:
-    """Of one attempt. Belongs to the main thread."""
+    """The budgets of one attempt. Used by the main thread."""
 
     def __init__(self, monitoring: Mapping[str, Any], attempt: int) -> None:
         self._limits, self._attempt = BudgetLimits.from_config(monitoring), attempt
@@ -57,7 +57,7 @@ class RunBudgets:
         )
 
     def fields(self) -> list[dict[str, Any]]:
-        """As BudgetLedger.summary, at most SHOWN_S old."""
+        """The budgets as of BudgetLedger.summary, at most SHOWN_S old."""
         now = time.monotonic()
         if now - self._shown >= SHOWN_S:
             self._fields, self._shown = self._ledger.summary(), now

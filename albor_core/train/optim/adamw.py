@@ -185,7 +185,7 @@ class Optimizer:
             self.inner.state[parameter][key] = mine
 
     def reset(self) -> None:
-        """As before the first step."""
+        """Reset the state to that before the first step."""
         self.load({})
 
 
@@ -263,7 +263,7 @@ class FlatAdamW:
         return [*self._by_kind(0, self.flat.matrices.master.numel()), *self._vectors()]
 
     def _vectors(self) -> Iterator[Piece]:
-        """Those that are trained, in pieces between frozen ones."""
+        """Trained vectors, in the pieces between frozen ones."""
         vectors, frozen = self.flat.vectors, self.flat.frozen
         begins = {name: at for name, (at, _) in vectors.places.items()}
         for is_frozen, begin, end in _stretches(
@@ -301,7 +301,7 @@ class FlatAdamW:
             _ = total.add_(segment.gradient) if micro else total.copy_(segment.gradient)
 
     def gradients(self) -> list[Tensor]:
-        """Of the step so far: one flat buffer for matrices, one for vectors."""
+        """The gradients of the step so far: one flat buffer for matrices, one for vectors."""
         return self._sums or [segment.gradient for segment in self._segments]
 
     def norms(self) -> dict[str, Tensor]:
@@ -344,7 +344,8 @@ class FlatAdamW:
             adamw(*state, control, betas=self.betas, eps=self.eps, decay=piece.decay)
 
     def tensors(self) -> dict[str, Tensor]:
-        """As `Optimizer.tensors`: live views under `exp_avg.<parameter>` and so on."""
+        """The state tensors, as of `Optimizer.tensors`: live views under `exp_avg.<parameter>` and
+        so on."""
         found = {}
         for piece in self._pieces:
             for name, first, second in piece.moments():
@@ -362,5 +363,5 @@ class FlatAdamW:
         self.flat.refresh()
 
     def reset(self) -> None:
-        """As before the first step."""
+        """Reset the state to that before the first step."""
         self.load({})

@@ -94,7 +94,7 @@ class Clip:
 
 
 def clip_from(training: TrainingConfig, device: torch.device) -> Clip:
-    """As the config says."""
+    """The gradient clipping of a config."""
     wanted = training.stability
     zclip = ZClip(
         device,
@@ -127,8 +127,8 @@ class NoiseScale(_RunningState):
 
 
 def noise_scale(state: Sequence[float]) -> float | None:
-    """From a NoiseScale's state. None before the first measurement, and while noise hides the
-    signal.
+    """The noise scale from a NoiseScale's state. None before the first measurement, and while noise
+    hides the signal.
     """
     trace, signal, weight = state
     return trace / signal if weight > 0 and signal > 0 and trace > 0 else None

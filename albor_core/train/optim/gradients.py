@@ -27,7 +27,8 @@ def gradient_norms(gradients: list[Tensor]) -> Tensor:
 
 
 def scale_gradients(gradients: list[Tensor], factor: Tensor | None) -> None:
-    """In place. A factor of NaN makes every gradient NaN: such a step is skipped anyway."""
+    """Scale gradients in place. A factor of NaN makes every gradient NaN: such a step is skipped
+    anyway."""
     if factor is not None:
         torch._foreach_mul_(gradients, factor)
 

@@ -170,7 +170,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], lr: Tensor, skip: Tensor) -> None:
-        """One update, unless `skip` is 1.0: then nothing changes."""
+        """Update the weights once, unless `skip` is 1.0: then nothing changes."""
         idle = skip > 0
         keeps = 1 - torch.where(idle, 0.0, lr * self.weight_decay)
         for names, moment in zip(self._batches, self._moments, strict=True):
@@ -381,5 +381,5 @@ def _group(lr: Tensor, momentum: float, weight_decay: float, beta2: float | None
 
 
 def _said(beta2: float | None) -> dict[str, float]:
-    """As a value of the group, if there is one."""
+    """beta2 as a value of the parameter group, if there is one."""
     return {} if beta2 is None else {"muon_beta2": beta2}

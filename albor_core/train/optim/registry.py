@@ -67,7 +67,7 @@ def check_optimizer(
     *,
     is_new: bool,
 ) -> None:
-    """That hyper-parameters arrived as the config has them, and that new state is zero.
+    """Check that the optimizer uses the hyper-parameters of the config, and that new state is zero.
 
     Raises AlborError. `event` is told what arrived.
     """

@@ -32,5 +32,5 @@ class StartTimes:
         self._last = now
 
     def seconds(self) -> dict[str, float]:
-        """Of each name, in the order of their first marks."""
+        """The seconds of each name, in the order of their first marks."""
         return dict(self._seconds)

@@ -157,7 +157,7 @@ class Ranks:
 
     @property
     def device_group(self) -> Any:
-        """Of the collectives on the device."""
+        """The process group of collectives on the device."""
         return dist.group.WORLD
 
     def leave(self) -> None:

@@ -167,7 +167,7 @@ class _SignsOfLife:
         return now - known[1] > (_PROMPT_S if self.is_suspicious else SILENCE_S)
 
     def say(self, words: str) -> None:
-        """As far as the store is there."""
+        """Write the words to the store, if it is available."""
         with suppress(RuntimeError):
             self.store.set(f"words/{self.launched.rank}", words)
 
@@ -241,7 +241,7 @@ class LaunchedRanks:
         return Outcome(**{**said, "message": f"{name_of(store, rank)}: {said['message']}"})
 
     def loss(self, patience_s: float = 3 * _PROMPT_S) -> Outcome | None:
-        """Which rank ended, now that a connection broke; None if none did."""
+        """The outcome of the rank that ended, after a connection broke; None if none did."""
         if self._signs is None:
             return None
         self._signs.is_suspicious = True
@@ -359,7 +359,7 @@ class LaunchedMember:
         return self._signs.lost
 
     def leave(self, outcome: Outcome | None = None) -> None:
-        """With last words for rank 0 to repeat, if it did not go well."""
+        """Leave the group, with a message for rank 0 to repeat if the rank failed."""
         assert self._signs is not None
         self._signs.closing.set()
         self._signs.say(_LEFT if outcome is None else json.dumps(asdict(outcome)))
@@ -368,7 +368,7 @@ class LaunchedMember:
 def refuse_other_config(
     launched: LaunchedRank, own: Mapping[str, Any], of_run: Mapping[str, Any]
 ) -> None:
-    """Raises ConfigError where this rank was started with another config than rank 0."""
+    """Raise ConfigError if this rank was started with another config than rank 0."""
     if changes := diff_configs(of_run, own):
         listed = "; ".join(f"{path}: {theirs} there, {mine} here" for path, theirs, mine in changes)
         raise ConfigError(

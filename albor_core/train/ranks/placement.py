@@ -23,7 +23,7 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat1
 
 @dataclass(frozen=True)
 class Placement:
-    """One process on one device."""
+    """The placement of one process on one device."""
 
     device: torch.device
     device_name: str | None

@@ -156,7 +156,7 @@ class RankProcesses:
 
 
 def _end_of(member: _Member) -> Outcome:
-    """In its own last words, or by how it ended."""
+    """The outcome of a rank, as it reported it, or by how its process ended."""
     with suppress(ValueError, TypeError):
         words: dict[str, Any] = json.loads(member.said)
         return Outcome(**{**words, "message": f"rank {member.rank}: {words['message']}"})

@@ -86,7 +86,7 @@ def uncompiled(blocks: Sequence[nn.Module]) -> None:
 
 
 def reset_ran_eagerly(blocks: Sequence[nn.Module]) -> None:
-    """From here on `ran_eagerly` tells of what comes."""
+    """Reset `ran_eagerly`, so that it reports later calls only."""
     for block in blocks:
         assert isinstance(block, DecoderLayer)
         block.ran_eagerly = False

@@ -35,8 +35,8 @@ _ANEW: Mapping[str, Any] = {
 
 
 def adopt_start(state: TrainState, attempt: Attempt) -> None:
-    """Where a run has no checkpoint and never had, that of `training.continue_from`, if it names
-    one. Raises ConfigError where that cannot be gone on from.
+    """For a run that never had a checkpoint, adopt that of `training.continue_from`, if it names
+    one. Raises ConfigError if the run cannot continue from it.
     """
     parts, journal, folder = state.parts, state.reporter.journal, attempt.run.checkpoints
     wanted = parts.config.training.continue_from

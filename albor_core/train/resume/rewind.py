@@ -86,7 +86,7 @@ def _newest(state: TrainState, folder: Path) -> Checkpoint | None:
 
 
 def _refuse_lost(folder: Path, journal: Path) -> None:
-    """Raises NoCheckpointError if one was ever saved: no pruning and no rollback takes the last."""
+    """Raise NoCheckpointError if one was ever saved: no pruning and no rollback takes the last."""
     if (saved := last_event(journal, "checkpoint.saved")) is not None:
         raise NoCheckpointError(
             f"{folder}: no checkpoint is left; the last one saved was of step {saved['step']}",
@@ -195,7 +195,8 @@ def _announce(state: TrainState, attempt: Attempt, checkpoint: Checkpoint | None
 
 
 def _announce_recipe(state: TrainState, attempt: Attempt) -> None:
-    """Which code of the user's own trains here, and whether it is what the run began with."""
+    """Record the source of a user's class that trains here, and whether it is the one that the run
+    began with."""
     if not (source := source_of(state.parts.recipe)):
         return
     journal, step = state.reporter.journal, state.progress.step

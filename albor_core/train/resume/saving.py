@@ -13,7 +13,8 @@ RED_AFTER_FAILURES = 3
 
 
 class CheckpointSaving:
-    """Between the loop, the saver's thread, the journal and those who asked for a checkpoint."""
+    """Coordinates checkpoints between the loop, the saver's thread, the journal and those who
+    requested one."""
 
     def __init__(
         self, saver: Saver, reporter: Reporter, answer: Callable[[str, str, str], None]
@@ -76,7 +77,7 @@ class CheckpointSaving:
                 self._failed(result)
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until nothing is in flight, and collect."""
+        """Wait until no save is in flight, and collect the results."""
         self._saver.wait(timeout_s)
         self.collect()
 

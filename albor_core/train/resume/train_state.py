@@ -36,7 +36,7 @@ ALLOW = ", or use `albor train resume RUN --allow-config-change`"
 
 @dataclass
 class Progress(Place):
-    """Where a run is, and what has become of it."""
+    """The progress of a run: its position, and counts of what happened."""
 
     evaluated_step: int | None = None
     """Step of the last validation; an evaluation that a stop cut short is made up for on resume."""
@@ -78,7 +78,7 @@ class TrainState:
 
     @property
     def last_step(self) -> int:
-        """Of the run, as things stand."""
+        """The last step of the run, by its current data position."""
         return self.parts.clock.last_step(self.progress)
 
 
@@ -89,7 +89,7 @@ def config_hash(resolved: Mapping[str, Any]) -> str:
 
 
 def refuse_change(changes: tuple[Difference, ...], file: str, *, is_final: bool = False) -> None:
-    """Raises ConfigError that lists them, if there are any. `is_final`: nothing allows them."""
+    """Raise ConfigError that lists them, if there are any. `is_final`: nothing allows them."""
     if changes:
         what = "the config is not the one this run's checkpoint was made with"
         hint = f"put it back{'' if is_final else ALLOW}"

@@ -41,7 +41,7 @@ class TraceOrder:
 
 
 class BrickTracer:
-    """Of one attempt; the loop calls it around every step."""
+    """Traces steps of one attempt; the loop calls it around every step."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, Steppe
 
 
 def _unfused(parts: Parts) -> Parts:
-    """With the optimizer of a plain step, which goes on where the flat one is."""
+    """The parts with the optimizer of a plain step, in the state of the flat one."""
     plain, state = plain_optimizer(parts.config, parts.trainable), parts.optimizer.tensors()
     if int(next(value for name, value in state.items() if name.startswith("step."))):
         plain.load(state)

@@ -77,7 +77,7 @@ class ModelParity:
 
 
 def not_compared(error: Exception) -> ModelParity:
-    """It could not be, and why."""
+    """The result of a comparison that was not possible, with the reason."""
     return ModelParity(skipped=f"{type(error).__name__}: {str(error)[:200]}")
 
 

@@ -182,7 +182,7 @@ class GraphedStep:
         is_last: bool = True,
         brick: Brick = nullcontext,
     ) -> Tensor:
-        """As `PlainStep.forward`."""
+        """Run the forward pass, as `PlainStep.forward`."""
         with brick("forward+loss"):
             return self._take_in(batch, loss_factor, grad_factor, weight, is_last)
 
@@ -206,11 +206,11 @@ class GraphedStep:
         return now.loss * (loss_factor / divisor)
 
     def named(self) -> Tensor:
-        """As `PlainStep.named`."""
+        """Norms by group, as `PlainStep.named`."""
         return self._now.named / self._divisor
 
     def backward(self, micro: int, brick: Brick = nullcontext) -> None:
-        """Its gradients; they add up over a step's micro-batches."""
+        """Run the backward pass of a micro-batch; gradients add up over a step's micro-batches."""
         with brick("backward"):
             for run, (begin, end) in zip(self._now.run[1:], self._ready(), strict=True):
                 run()
@@ -237,11 +237,11 @@ class GraphedStep:
             end = begin
 
     def norm(self) -> Tensor:
-        """Of the gradients so far, on the device."""
+        """The norm of the gradients so far, on the device."""
         return self.optimizer.norm()
 
     def first_norm(self, divisor: float) -> Tensor:
-        """Of the first micro-batch of several, by itself, on this rank."""
+        """The norm of the first of several micro-batches, by itself, on this rank."""
         return self.norm() * (divisor * self.ranks.world_size)
 
     def drop(self) -> None:

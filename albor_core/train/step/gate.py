@@ -134,7 +134,7 @@ def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
 
 @contextmanager
 def widened(model: nn.Module) -> Iterator[None]:
-    """In here what is frozen in half precision is in fp32, too."""
+    """Within the block, also convert tensors frozen in half precision to fp32."""
     narrow = [(p, p.data) for p in model.parameters() if p.dtype in (torch.float16, torch.bfloat16)]
     for parameter, kept in narrow:
         parameter.data = kept.float()

@@ -47,7 +47,7 @@ class Readings:
 
 @dataclass
 class _Sums:
-    """Of an interval so far. The order is a checkpoint's: new fields come last."""
+    """Sums over an interval so far. The order is that of checkpoints: new fields come last."""
 
     loss: float = 0.0
     sound: float = 0.0
@@ -92,7 +92,7 @@ class _Sums:
 
 
 class _Means:
-    """Of some figures, over the steps of an interval where each is finite."""
+    """Means of some figures, each over the steps of an interval in which it is finite."""
 
     def __init__(self, number: int) -> None:
         self._sums, self._counts = [0.0] * number, [0.0] * number
@@ -198,7 +198,8 @@ class IntervalTotals:
         return [float(value).hex() for value in (*astuple(self._sums), *self._named.state())]
 
     def load(self, saved: list[str]) -> None:
-        """What `to_json` gave; fields that came later begin at 0, and so do `spikes`."""
+        """Restore the state that `to_json` returned; fields that came later begin at 0, and so do
+        `spikes`."""
         self.reset()
         values, own = list(map(float.fromhex, saved)), len(fields(_Sums))
         self._sums = _Sums(*values[:own])
@@ -212,7 +213,7 @@ class IntervalTotals:
         self.spikes.reset_skip_streak()
 
     def reset(self) -> None:
-        """As before the first step."""
+        """Reset the totals to those before the first step."""
         self._count, self._sums, self._fault = 0, _Sums(), None
         self._named = _Means(len(self._names))
         self.spikes.reset()

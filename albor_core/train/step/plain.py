@@ -123,7 +123,7 @@ class PlainStep:
         return torch.stack([self._named[name].detach() for name in self.parts.recipe.columns])
 
     def backward(self, micro: int, brick: Brick = nullcontext) -> None:
-        """Its gradients; they add up over a step's micro-batches."""
+        """Run the backward pass of a micro-batch; gradients add up over a step's micro-batches."""
         loss, scale = self._loss, self.parts.scale
         assert loss is not None
         with brick("backward"):
@@ -154,8 +154,8 @@ class PlainStep:
         return norm if self.parts.scale is None else norm / self.parts.scale.scale
 
     def first_norm(self, divisor: float) -> Tensor | None:
-        """Of the first micro-batch of several, by itself, on this rank; None where its gradients
-        cannot be seen.
+        """The norm of the first of several micro-batches, by itself, on this rank; None if its
+        gradients cannot be read.
         """
         if self.parts.ranks.is_sharded:
             return None

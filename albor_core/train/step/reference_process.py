@@ -47,7 +47,7 @@ _SENT = ("ids", "logits", "rounded")  # besides the weights
 
 
 class ReferenceProcess:
-    """One comparison under way. Whoever makes one closes it."""
+    """A running comparison in another process. Its creator closes it."""
 
     def __init__(self, case: ParityCase) -> None:
         """Copy the weights as they are now, waiting for the device, and start. Raises OSError."""
@@ -104,7 +104,8 @@ class ReferenceProcess:
 
 
 def num_threads() -> int:
-    """That the reference computes with: a quarter of the cores, for the others feed the GPU."""
+    """The number of threads of the reference: a quarter of the cores, since the others feed the
+    GPU."""
     return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // 4))
 
 
@@ -117,7 +118,7 @@ def _environment() -> dict[str, str]:
 
 
 def _places(named: Mapping[str, Tensor]) -> tuple[dict[str, Any], int]:
-    """Where each tensor is to lie: {name: [dtype, shape, first byte]}, and the bytes of all."""
+    """The layout of the tensors: {name: [dtype, shape, first byte]}, and the total bytes."""
     places, size = {}, 0
     for name, tensor in named.items():
         dtype = torch.float32 if name.startswith(_WEIGHT) else tensor.dtype

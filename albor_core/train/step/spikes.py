@@ -51,7 +51,7 @@ class SpikeWatch:
         self.reset()
 
     def reset(self) -> None:
-        """As before the first step."""
+        """Reset the statistics to those before the first step."""
         self._mean = self._variance = 0.0
         self._seen = 0
         self._recent: list[float] = []
@@ -111,7 +111,8 @@ class SpikeWatch:
         }
 
     def load(self, saved: Mapping[str, Any] | None) -> None:
-        """What `to_json` gave; None, as of an older checkpoint, is a new beginning."""
+        """Restore the state that `to_json` returned; None, as of an older checkpoint, is a new
+        beginning."""
         self.reset()
         if saved is None:
             return

@@ -101,7 +101,7 @@ class RunActionsScreen(RunOriginsScreen):
         return action != "undo" or bool(self._deeds)
 
     def key_word(self, action: str) -> str:
-        """Of a key with several meanings the one that works, where only one does."""
+        """The label of a key with several meanings: the action that works now, if only one does."""
         meant = MEANS.get(action, ())
         if action == "retry" and any(one.status == "unguarded" for one in self.acted_on()):
             return "Guard"  # it runs: nothing is tried again
@@ -290,7 +290,7 @@ class RunActionsScreen(RunOriginsScreen):
 OVERRULES = (
     ("y", "as it is", "continue as before; the same excess pauses the run again"),
     ("l", "learn", "learn: what it takes now is its budget from now on"),
-    ("m", "mute", "mute: this brick never pauses the run again"),
+    ("m", "mute", "mute: this part of the step never pauses the run again"),
 )
 
 

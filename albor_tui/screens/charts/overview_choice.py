@@ -69,7 +69,7 @@ def large_chart(
 
 
 def small_chart(view: RunView, chart: ChartChoice, curves: Curves, tone: str) -> ChartData:
-    """One metric by its key."""
+    """A small chart of one metric, by its key."""
     data = single_chart(
         view,
         curves.get(chart.metric),
@@ -112,7 +112,7 @@ def averaged(data: ChartData, tone: str, window: int) -> ChartData:
 
 
 def _means(line: Trace, window: int) -> tuple[float, ...]:
-    """At each point the mean of the finite ones within `window` steps up to it."""
+    """A moving average: at each point the mean of finite values in the last `window` steps."""
     found, first = [], 0
     for i, step in enumerate(line.x):
         first = bisect_right(line.x, step - window, first, i)

@@ -52,8 +52,8 @@ def panels_of(
     is_troubled: bool,
     is_loading: bool = False,
 ) -> frozenset[str]:
-    """Those that have something to say of a run, or will have. `charts`: how many small ones have;
-    Albor's own training writes for all the others while it is at work.
+    """The panels that have, or will have, content for a run. `charts`: the number of small ones
+    with data; Albor's own training writes data for all others while it is active.
     """
     is_coming = view.kind == "train" and (is_loading or view.status not in OVER)
     found = {
@@ -128,7 +128,8 @@ def _feet(names: list[str], room: Room) -> _Band:
 
 
 def _fitting(rows: list[str], room: Room) -> list[str]:
-    """Where not all fit the page scrolls, and what would be squeezed has a height."""
+    """Row heights; if not all rows fit, the page scrolls, and a row that would be too small gets a
+    fixed height."""
     needed = sum(_LEAST if row == _SHARE else int(row) for row in rows)
     if room.is_tall or needed <= room.height:
         return rows

@@ -320,7 +320,7 @@ class DataScreen(PollingScreen):
         self.app.push_screen(self.cockpit.run_screen(message.view))
 
     def action_read(self) -> None:
-        """To the part that is shown, and back to the list."""
+        """Move the focus to the shown part, or back to the list."""
         listing = self.query_one(DataSetList)
         if listing.has_focus:
             self.query_one(SetParts).inside(self._part).focus()

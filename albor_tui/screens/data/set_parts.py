@@ -135,7 +135,7 @@ def histogram_of(lengths: Lengths, words: str = "lengths are not recorded") -> H
 
 
 def middle_of(lengths: Lengths) -> str:
-    """Between which edges the median is."""
+    """The bin of the median, as a range of lengths."""
     half, below = sum(lengths.counts) / 2, 0.0
     for count, low, high in zip(lengths.counts, lengths.edges, lengths.edges[1:], strict=False):
         below += count

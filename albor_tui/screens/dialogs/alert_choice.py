@@ -37,7 +37,7 @@ class OpenAlerts(LineList):
 
 
 class AlertChoice(ModalScreen["tuple[AlertRow, ...] | None"]):
-    """One alert, all of them, or None."""
+    """A question which alert to acknowledge: one, all, or None."""
 
     BINDINGS = [
         Binding("a,enter", "choose", "Ack", tooltip="Acknowledge this one"),

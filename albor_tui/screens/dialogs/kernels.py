@@ -33,7 +33,7 @@ _NAME, _BY, _NUMBER = 23, 10, 9  # cells of "cross_entropy bfloat16", "reference
 
 
 class OpList(LineList):
-    """One line an op under a line of headings."""
+    """A list with a line per op, below a line of headings."""
 
     ops: reactive[tuple[Op, ...]] = reactive((), init=False, repaint=False)
 
@@ -72,7 +72,7 @@ class OpList(LineList):
 
 
 class KernelsScreen(ModalScreen[None]):
-    """Of one run; arrows go through its ops."""
+    """The kernels of one run; arrow keys move through its ops."""
 
     BINDINGS = [Binding("escape,q,enter,o", "dismiss", "Close")]
 

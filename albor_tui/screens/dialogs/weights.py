@@ -33,7 +33,7 @@ Read = Callable[[str, threading.Event], Mapping[str, Any]]
 
 
 class WeightsScreen(ModalScreen[None]):
-    """Of one folder; arrows go through its tensors."""
+    """The weights of one folder; arrow keys move through its tensors."""
 
     BINDINGS = [
         Binding("escape,q,enter,w", "dismiss", "Close"),
@@ -108,7 +108,8 @@ _NO_MAP, _NO_SPREAD = HeatData(empty=""), HistogramData(empty="")
 
 
 def by_layer(tensors: Sequence[Tensor]) -> HeatData:
-    """Of matrices alone: norms are near 1, and would leave no shade to the rest."""
+    """A heat map of matrices by layer. Norm weights are left out: they are near 1 and would
+    dominate the colours."""
     inside = [one for one in tensors if one["layer"] is not None and len(one["shape"]) > 1]
     parts = [*dict.fromkeys(one["part"] for one in inside)]
     layers = sorted({one["layer"] for one in inside})
@@ -122,7 +123,7 @@ def by_layer(tensors: Sequence[Tensor]) -> HeatData:
 
 
 def histogram_of(one: Tensor) -> HistogramData:
-    """Its bins have one width."""
+    """The histogram of one tensor, with bins of equal width."""
     low, high = one["edges"]
     width = (high - low) / len(one["counts"])
     edges = tuple(low + i * width for i in range(len(one["counts"]) + 1))

@@ -47,7 +47,7 @@ PAINT_S = 0.15  # for the first chart, which this thread would slow down
 
 
 class FilterLine(Input):
-    """Where a filter is typed."""
+    """The line in which a filter is typed."""
 
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 
@@ -70,7 +70,7 @@ class RunsScreen(AnnotationsScreen):
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
-        Binding("A", "andon", "Andon", tooltip="Alerts of all runs, and the rules behind them"),
+        Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
         Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
         Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host"),
         Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),

@@ -69,7 +69,7 @@ class BricksPage(PacedPage):
             "enter",
             "unfold",
             "Kernels",
-            tooltip="Kernels of the brick, by the newest trace; enter again goes back",
+            tooltip="Kernels of this part of a step, by the newest trace; enter again goes back",
         ),
         Binding(
             "o",
@@ -167,7 +167,7 @@ class BricksPage(PacedPage):
         self._size_table()
 
     def _size_table(self) -> None:
-        """As high as its rows; a zoomed one as high as the stylesheet says."""
+        """Make the table as high as its rows; a zoomed one as high as the stylesheet says."""
         table = self.query_one(BrickTable)
         is_zoomed = self.screen.maximized is table
         table.styles.height = None if is_zoomed else len(table.rows) + 3

@@ -344,7 +344,7 @@ class CardPage(Page):
         return ""
 
     def _write(self, cmd: str, write: Callable[[LiveDesk, str], object]) -> None:
-        """By the desk, in a thread; the card is asked for again when it is done."""
+        """Write in a thread through the desk, then read the card again."""
         screen, run = self._screen, reference(self.view)
         desk = screen.desk
 

@@ -60,7 +60,7 @@ class DataPage(Page):
         Binding("enter", "read", "Read", tooltip="Go to the text of a row; enter again goes back"),
         Binding("r", "again", "Newest", tooltip="Decode the rows of the newest step"),
         Binding("v", "side", "Sources", tooltip="The sources, or the rows of a step"),
-        Binding("D", "room", "Data room", tooltip="Everything about this data set"),
+        Binding("D", "room", "Data screen", tooltip="Everything about this data set"),
     ]
 
     @dataclass

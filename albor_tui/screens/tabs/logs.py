@@ -40,7 +40,7 @@ class LinesWanted:
 
 
 class LogsPage(Page):
-    """One log at a time; the newest is followed."""
+    """The tab that shows one log at a time; the newest is followed."""
 
     BINDINGS = [
         Binding("slash", "search", "Search", key_display="/", tooltip="Search this log"),

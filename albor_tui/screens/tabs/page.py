@@ -46,7 +46,7 @@ class PageRequest(Protocol):
 
 
 class Page(ErrorBoundary, Container):
-    """One tab. Subclasses compose, and override `enter`, `show_view` and `take`."""
+    """The base of a tab. Subclasses compose, and override `enter`, `show_view` and `take`."""
 
     DEFAULT_CLASSES = f"page -keys {LATER}"  # -keys: the key bar shows what this widget binds
 
@@ -198,7 +198,7 @@ class Page(ErrorBoundary, Container):
             self._show_problems()
 
     def _show_line(self, words: str, tone: str) -> None:
-        """One line above the page; "" is none."""
+        """Show a line above the page; "" removes it."""
         if words:
             self._excuse.update(styled.text(words, tone))
         self._excuse.display = bool(words)

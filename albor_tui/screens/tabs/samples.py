@@ -38,7 +38,7 @@ class SamplesWanted:
 
 
 class SampleList(LineList):
-    """One line per sample, newest first."""
+    """A list with a line per sample, newest first."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -76,7 +76,7 @@ class SampleList(LineList):
 
 
 class SampleSheet(ScrolledLines):
-    """One sample in full, its lines folded to the width."""
+    """The full text of one sample, its lines folded to the width."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__("sample", id=id)

@@ -120,7 +120,7 @@ class Figure(CellWidget, can_focus=True):
         self.border_title = Content(heading)
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """At most `height` rows of exactly `width` cells. Pure: no queries, no I/O."""
+        """Draw at most `height` rows of exactly `width` cells. Pure: no queries, no I/O."""
         raise NotImplementedError
 
     def watch_data(self) -> None:

@@ -61,7 +61,7 @@ class LineList(ErrorBoundary, ScrollView, can_focus=True):
         raise NotImplementedError
 
     def draw_line(self, index: int, width: int) -> Content:
-        """One line of at most `width` cells."""
+        """Draw the line `index` in at most `width` cells."""
         raise NotImplementedError
 
     def can_stand(self, index: int) -> bool:

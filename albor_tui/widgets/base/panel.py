@@ -74,7 +74,7 @@ class Panel(ErrorBoundary, Widget, can_focus=True):
         super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
-        """One line; Textual renders all for each that is dirty."""
+        """Render one line; Textual would render all lines for each dirty one."""
         lines, width = self._split(), self.content_size.width
         if any(line.cell_length > width for line in lines) or self.text_selection is not None:
             return super().render_line(y)

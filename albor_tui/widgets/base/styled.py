@@ -121,8 +121,8 @@ def fit(content: Content, width: int, align: str = "left") -> Content:
 
 
 def fit_middle(content: Content, width: int) -> Content:
-    """At most `width` cells: a name that is too long loses its middle, since names of a series
-    differ at their ends."""
+    """Content shortened to `width` cells in its middle, since names of a series differ at their
+    ends."""
     if content.cell_length <= width or width < 5:
         return content if content.cell_length <= width else fit(content, width)
     back = (width - 1) // 2

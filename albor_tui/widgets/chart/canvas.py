@@ -243,7 +243,7 @@ class ChartCanvas(CellWidget):
         return next(iter((*known, *traces)), None)
 
     def x_at(self, step: float) -> float:
-        """Where a step lies on the x axis in use."""
+        """The position of a step on the current x axis."""
         return step if self.ruled is None else self.ruled.x_at(step, self.axis)
 
     @property
@@ -266,8 +266,8 @@ class ChartCanvas(CellWidget):
 
 
 def whole_axis(first: float, last: float, is_growing: bool) -> Range:
-    """From 0, or from a round place that stays where only the newest part is known, to the end or
-    so far beyond it that it rarely moves."""
+    """The range of the whole axis: from 0, or, if only the newest part is known, from a round value
+    that stays, to the end or so far beyond it that it rarely changes."""
     start = 0.0
     if first > last / 2:
         grain = 2.0 ** math.floor(math.log2(max(last - first, 1.0)))

@@ -96,7 +96,7 @@ class Chart(ChartCanvas, can_focus=True):
         self._extremes, self._extreme, self._awaits_finer = (), -1, False
 
     def _stand_on(self, one: Extreme) -> None:
-        """On the point that has the value, as finely as the data tell it."""
+        """Move the cursor to the point that has the value, as precisely as the data allow."""
         trace = self.ruled
         if trace is None:
             return
@@ -146,7 +146,8 @@ class Chart(ChartCanvas, can_focus=True):
         self.set_look(replace(self.look, window=None))
 
     def action_zoom(self, direction: int) -> None:
-        """To the cursor; without it the newest point keeps its place, at the right end at first."""
+        """Zoom around the cursor; without one the newest point keeps its position, initially the
+        right end."""
         look, whole = self.look, self.whole
         if look.window is None and direction > 0 and self._newest_x > whole.low:
             look = replace(look, window=Range(whole.low, min(self._newest_x, whole.high)))
@@ -194,7 +195,8 @@ class Chart(ChartCanvas, can_focus=True):
         return None if i is None else trace.x[i]
 
     def _step_cursor(self, direction: int) -> None:
-        """To the next point at least one column away; beyond its edge the window follows."""
+        """Move the cursor to the next point at least one column away; beyond the edge the window
+        follows."""
         trace, frame, old = self.ruled, self.frame, self.look.cursor
         if trace is None or frame is None or old is None:
             return

@@ -160,7 +160,7 @@ def marks(view: RunView, lr: Series | None = None) -> Iterator[Mark]:
 
 
 def phases(lr: Series) -> Iterator[Mark]:
-    """Where the learning rate stops rising and where it begins to fall."""
+    """Marks where the learning rate stops rising and where it begins to fall."""
     known = [(s, v) for s, v in zip(lr.steps, lr.mean, strict=True) if math.isfinite(v)]
     if len(known) < 3:
         return

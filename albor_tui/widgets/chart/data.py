@@ -49,7 +49,8 @@ class Trace:
         return min(near, key=lambda k: abs(self.x[k] - step))
 
     def x_at(self, step: float, axis: str) -> float:
-        """Where a step lies on an axis; on that of steps where the other measure is unknown."""
+        """The position of a step on an axis; on the axis of steps if the other measure is
+        unknown."""
         ruler = self.rulers.get(axis)
         return step if ruler is None else ruler.at(step)
 

@@ -137,7 +137,7 @@ def smoothed(trace: Trace, look: Look, x: Range, weight: float) -> Trace:
 
 
 def _placed(trace: Trace, look: Look, x: Range) -> PlotLine:
-    """On the axis, cut at its ends, with a break at each gap."""
+    """The line on the x axis, cut at the axis's ends, with a break at each gap."""
     xs = [trace.x_at(step, look.axis) for step in trace.x]
     points: list[tuple[float, float, float, float]] = []
     widest = _widest(trace.x)
@@ -169,7 +169,7 @@ def _widest(steps: Sequence[float]) -> float:
 def _crossings(
     x0: float, y0: float, x1: float, y1: float, limits: Range
 ) -> list[tuple[float, float]]:
-    """Where the stretch between two points meets the ends of the axis."""
+    """The points at which the line between two points crosses the ends of the axis."""
     return [
         (edge, y0 + (y1 - y0) * (edge - x0) / (x1 - x0))
         for edge in (limits.low, limits.high)

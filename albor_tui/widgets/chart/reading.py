@@ -23,7 +23,7 @@ _LEAST = 4  # points beside an end that say what is usual there
 
 
 class Extreme(NamedTuple):
-    """Where a line lies far from what is usual around it: steps (one, or those of a bucket), and
+    """A place where a line lies far from its usual values: steps (one, or those of a bucket), and
     the value."""
 
     first: float

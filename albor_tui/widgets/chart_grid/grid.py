@@ -138,7 +138,7 @@ class ChartGrid(Widget, can_focus=True):
         self._choose(is_here=True)  # Textual marks the grid as focused only after this
 
     def _arrange(self) -> None:
-        """As many charts as fit, each with its key."""
+        """Arrange as many charts as fit, each with its key."""
         if not self.is_attached:
             return
         columns, rows = self._shape

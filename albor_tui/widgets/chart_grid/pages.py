@@ -69,7 +69,7 @@ class GridPages:
         self.at = min(max(0, self.at + by), len(self.order) - 1)
 
     def turn(self, pages: int, columns: int, rows: int) -> None:
-        """So many pages on, the chosen place of the page staying where it is."""
+        """Turn by `pages` pages; the selected position on the page stays."""
         count = len(self.order)
         self.at = min(max(0, self.at + pages * columns * rows), max(0, count - 1))
         row = self.first // columns + pages * rows

@@ -11,7 +11,7 @@ LABEL = 10  # cells
 
 
 def fact(label: str, value: Content, width: int) -> Content:
-    """One line of `width` cells."""
+    """A line of `width` cells with a label and a value."""
     return styled.fit(styled.fit(styled.text(label, "$ink-muted"), LABEL) + value, width)
 
 

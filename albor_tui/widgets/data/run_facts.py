@@ -71,7 +71,8 @@ def _how(data: RunData) -> str:
 
 
 def _split(split: RunSplit, width: int) -> list[Content]:
-    """Where it lies, how much it is, its hash, and whether that is the hash of what lies there."""
+    """The lines of a split: its path, size and hash, and whether the data there still has that
+    hash."""
     g = glyphs.current
     lines = folded(split.name, split.path or g.missing, "$ink", width)
     amounts = [] if split.sequences is None else [counted(split.sequences, "row")]

@@ -19,7 +19,7 @@ _MANY = 0.5  # of a source's documents that are lost: worth a look
 
 
 def share_words(share: float | None) -> str:
-    """Of a whole: 41%, 4.1%, <0.1%."""
+    """A share as text: 41%, 4.1%, <0.1%."""
     if share is None:
         return glyphs.current.missing
     if share < 0.001:

@@ -81,7 +81,8 @@ def draw_heat(data: HeatData, width: int, height: int) -> list[Row]:
 def pool(
     values: Sequence[Sequence[float | None]], rows: int, columns: int
 ) -> list[list[float | None]]:
-    """At most `rows` x `columns` means of neighbours; one that is not finite makes its group so."""
+    """At most `rows` x `columns` means of neighbouring values; a non-finite one makes its group
+    non-finite."""
     down = math.ceil(len(values) / max(1, rows))
     across = math.ceil(max(map(len, values)) / max(1, columns))
     found = []

@@ -83,7 +83,7 @@ def spread(data: HistogramData, width: int) -> list[float]:
 
 
 def places(data: HistogramData) -> list[float]:
-    """Where the edges are on the axis; 0 is one doubling below the next edge."""
+    """The positions of the edges on the axis; 0 is one doubling below the next edge."""
     if not data.is_doubling:
         return [*data.edges]
     floor = next((edge for edge in data.edges if edge > 0), 1.0) / 2

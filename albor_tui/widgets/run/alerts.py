@@ -41,7 +41,7 @@ class Alerts(RunPanel):
 
 
 def trouble_line(item: AttentionItem, width: int) -> Content:
-    """One entry of attention on one line."""
+    """The line of an attention entry."""
     tone = styled.SEVERITY_TONE.get(item.severity, "$warning")
     line = Content.assemble(
         (f"{glyphs.current.alert} ", tone),
@@ -76,7 +76,7 @@ def no_alert_listed(view: RunView) -> Content:
 
 
 def _watched_by(view: RunView) -> Content:
-    """Of a run at work without an open alert."""
+    """The line about what watches an active run without open alerts."""
     is_well = view.status in _WELL and not view.is_silent
     words = view.diagnostics.watched.words.removeprefix("watched by ")
     calm, by, tells = (
@@ -98,7 +98,7 @@ def ordered(alerts: tuple[AlertRow, ...]) -> list[AlertRow]:
 
 
 def alert_line(alert: AlertRow, width: int) -> Content:
-    """One alert on one line."""
+    """The line of an alert."""
     done = alert.acked_by is not None
     tone = "$ink-faint" if done else styled.SEVERITY_TONE.get(alert.severity, "$warning")
     symbol = glyphs.current.check if done else glyphs.current.alert

@@ -23,7 +23,9 @@ def kernel_lines(
         return styled.rows(
             [
                 Content.styled("This run kept no trace.", "bold $ink"),
-                Content.styled("An alert of a brick keeps one of the next steps.", "$ink-muted"),
+                Content.styled(
+                    "An alert of a part of the step keeps one of the next steps.", "$ink-muted"
+                ),
                 styled.text(f"Once it has ended: albor profile {run}", "$ink-muted"),
             ]
         )

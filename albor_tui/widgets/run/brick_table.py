@@ -102,7 +102,7 @@ def _last(brick: BrickView, curves: Mapping[str, Series]) -> float | None:
 
 
 class BrickTable(LineList):
-    """One line per brick under a line of headings."""
+    """A table with a line per brick below a line of headings."""
 
     rows: reactive[tuple[BrickRow, ...]] = reactive((), init=False, repaint=False)
 

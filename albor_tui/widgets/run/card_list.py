@@ -44,7 +44,7 @@ class CardEntry:
 
 @dataclass(frozen=True)
 class CardLine:
-    """One line; without an entry the cursor passes it by."""
+    """A line of the card; the cursor skips one without an entry."""
 
     content: Content
     entry: CardEntry | None = None
@@ -81,7 +81,7 @@ def all_of(card: RunCard, width: int, draft: CardEntry | None = None) -> list[Ca
 
 
 def _sections(*parts: Iterator[CardLine]) -> list[CardLine]:
-    """Those that have something, with a line between."""
+    """The lines of all non-empty sections, with a line between sections."""
     lines: list[CardLine] = []
     for part in parts:
         if found := [*part]:
@@ -367,7 +367,7 @@ def _fact(
 
 
 def _broken(words: str, room: int) -> list[str]:
-    """Between words and, where one is too long for a line, between the parts of a path."""
+    """Text broken between words and, if one is too long for a line, between the parts of a path."""
     lines = [""]
     for word in words.split(" "):
         wider = f"{lines[-1]} {word}" if lines[-1] else word

@@ -23,7 +23,7 @@ STATE_TONE = {
 
 
 class CheckpointList(LineList):
-    """One line per checkpoint under a line of headings, the newest step first."""
+    """A table with a line per checkpoint below a line of headings, the newest step first."""
 
     saved: reactive[tuple[SavedView, ...]] = reactive((), init=False, repaint=False)
 

@@ -19,7 +19,7 @@ _LINE = 70  # columns from which a line of a GPU has room for all it says
 
 
 class GpuPanel(Panel):
-    """One or two lines per GPU, then the host."""
+    """A panel with one or two lines per GPU, then the host."""
 
     HEADING = "machine"
     gpus: reactive[tuple[GpuSample, ...]] = reactive((), init=False, repaint=False)
@@ -87,7 +87,7 @@ class GpuStrip(Panel):
         self.changed()
 
     def _height(self) -> int | None:
-        """Of a line for each where that is few, else of a table."""
+        """The height: a line per GPU if there are few, else that of a table."""
         if not self.gpus or not self.is_attached:
             return None
         most = 4 if self.screen.size.height >= 34 else 2
@@ -167,7 +167,7 @@ def gpu_line(gpu: GpuSample, width: int, tail_cells: int = 0) -> Content:
 
 
 def gpu_lines(gpu: GpuSample, width: int) -> list[Content]:
-    """One GPU on two lines, for the panel of a run."""
+    """The two lines of a GPU, for the panel of a run."""
     util = None if gpu.util_percent is None else gpu.util_percent / 100
     memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
     name = Content.assemble(

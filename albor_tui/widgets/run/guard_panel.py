@@ -140,8 +140,8 @@ class GuardPanel(RunPanel):
 
 
 def _beside_end(lines: list[Content], heads: int, most: int) -> list[Content]:
-    """At most `most` lines of an ended run. Those of guard and attempts, its `heads`, go first: the
-    end has the number of its attempt.
+    """At most `most` lines for an ended run. The `heads` about guard and attempts are dropped
+    first: the end has the number of its attempt.
     """
     if len(lines) > most and heads == 2:
         lines = [lines[0], *lines[2:]]

@@ -185,8 +185,8 @@ class Vitals(RunPanel):
         return styled.rows([Content("").join(names), Content("").join(values)])
 
     def _tiles(self, view: RunView) -> list[_Tile]:
-        """Those that the config names or that stand for the run, then the house's: of a run that
-        is not Albor's own as far as it has them.
+        """The tiles: metrics that the config names or that are the run's main ones, then Albor's
+        standard ones; for other programs only those that exist.
         """
         house = {
             **{one.key: _tile(one, view) for one in HEADLINES if one.chart},
@@ -208,7 +208,7 @@ class Vitals(RunPanel):
 
 
 def _as_wide_as_said(tiles: list[_Tile], width: int) -> list[tuple[int, _Tile]]:
-    """As many as fit, each as wide as its words; a long name gives way."""
+    """As many tiles as fit, each as wide as its text; a long name is shortened."""
     shown: list[tuple[int, _Tile]] = []
     left = width
     for tile in tiles:
@@ -228,7 +228,8 @@ def _tile(one: Headline, view: RunView) -> _Tile:
 
 
 def _val_name(view: RunView) -> str:
-    """Where the loss is of an earlier step than what stands beside it, that step."""
+    """The label of the validation loss, with its step if that is earlier than the values beside
+    it."""
     return f"val @{quantity.si(view.val_step)}" if view.is_val_older else "val loss"
 
 

@@ -102,8 +102,8 @@ def logged_lines(
 def _scaled(
     values: Sequence[float], width: int, show: Callable[[float], str], top: float | None
 ) -> Content:
-    """From what to what, and all values between: of 0 to `top` where that is known, else of the
-    lowest to the highest; a figure that did not move is a line at the ground."""
+    """A sparkline of values with its range: from 0 to `top` if that is known, else from the lowest
+    to the highest; a constant figure is a line at the bottom."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = (0.0, top) if top else (min(finite, default=0.0), max(finite, default=0.0))
     is_steady = high - low <= _STEADY * abs(high)
@@ -160,7 +160,7 @@ def gpu_rows(
 
 
 def gpu_block(gpu: GpuSample, past: Past, width: int) -> list[Content]:
-    """One GPU on six lines and one more per process."""
+    """The block of a GPU: six lines, and one more per process."""
     key = f"gpu{gpu.index}"
     util = None if gpu.util_percent is None else gpu.util_percent / 100
     memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)

@@ -95,4 +95,7 @@ def test_its_successor_is_ready_with_16_994_steps():
     assert code == 0 and made["ok"] and made["problems"] == []
     assert made["training"]["steps_per_epoch"] == 16_994
     assert made["training"]["max_steps"] == 5_000 and made["training"]["warmup_steps"] == 500
-    assert "1 x 16,994 steps = 16,994 >= 5,000" in albor("train", "plan", "v2.yaml")[1]
+    assert (
+        "1 x 16,994 steps = 16,994; max_steps stops at 5,000"
+        in albor("train", "plan", "v2.yaml")[1]
+    )

@@ -63,7 +63,7 @@ async def test_without_runs_only_keys_that_do_something_are_named(cockpit, sourc
         screen = pilot.app.screen
         bar = screen.query_one(KeyBar)
         await until(pilot, lambda: "Stop" not in str(bar.render()))
-        assert {"New", "Andon", "Help", "Quit"} <= set(str(bar.render()).split())
+        assert {"New", "Alerts", "Help", "Quit"} <= set(str(bar.render()).split())
         await pilot.press("x", "d", "E", "enter")
         assert pilot.app.screen is screen
         source.show(fake_feed.rows())

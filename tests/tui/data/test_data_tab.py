@@ -179,7 +179,7 @@ async def test_of_a_run_of_another_program_no_data_is_known_and_nothing_is_asked
         await until(pilot, lambda: "No data is known" in text_of(pilot.app.screen))
         assert "own trainer only" in text_of(pilot.app.screen)
         bar = text_of(pilot.app.screen).splitlines()[-1]
-        assert "Data room" not in bar and "Newest" not in bar
+        assert "Data screen" not in bar and "Newest" not in bar
         await pilot.press("r", "v", "D", "enter")
         assert not [one for one in desk.done if one[0].startswith("data")]
 

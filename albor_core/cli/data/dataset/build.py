@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _loaded(recipe: Path) -> LoadedRecipe | None:
-    """None where it cannot be read, which the build says in its own words."""
+    """The loaded recipe; None if it is unreadable, which the build reports itself."""
     from albor_core.data.pipeline.recipe import load_recipe
 
     try:
@@ -139,7 +139,7 @@ def _show_made(made: Made) -> None:
 
 
 def _show_plan(loaded: LoadedRecipe, out: Path, made: BuildPlan, as_json: bool) -> None:
-    """Raises ConfigError, exit code 1, with every problem."""
+    """Raise ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(loaded.path, made.problems)
     stages: Any = [

@@ -64,7 +64,7 @@ def _steps(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def split_names(step: Mapping[str, Any]) -> str:
-    """Of a step that did not make all splits."""
+    """The splits of a step that did not make all of them."""
     return f" for {clean(', '.join(step['splits']))}" if step["splits"] else ""
 
 

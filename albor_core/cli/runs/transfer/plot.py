@@ -86,7 +86,8 @@ def plot(
 
 
 def _with_metric(runs: Sequence[RecordedRun], metric: str, terms: str) -> list[RecordedRun]:
-    """Those that have it, of what the filter `terms` found. Raises NotFoundError where none has."""
+    """The runs with the metric among those that the filter `terms` found. Raises NotFoundError if
+    none has it."""
     from albor_core.store.file.crowded import refuse_without_room
     from albor_core.store.query.names import has_metric, nearest
 

@@ -118,7 +118,7 @@ def _split_folders(path: Path) -> list[Path]:
 
 
 def check_arguments(seq_len: int, val_fraction: float | None, shard_sequences: int) -> None:
-    """Raises ConfigError."""
+    """Raise ConfigError."""
     if seq_len < 2:
         raise ConfigError(f"seq_len {seq_len} leaves nothing to predict", hint="use 2 or more")
     if val_fraction is not None and not 0 <= val_fraction < 1:

@@ -47,7 +47,7 @@ class BoundedPipe:
             self._poll.register(fd, select.POLLIN)
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer only at the end."""
+        """Read exactly `size` bytes; fewer only at the end."""
         while len(self._held) < size and self._fill():
             pass
         found, self._held = self._held[:size], self._held[size:]

@@ -71,7 +71,7 @@ class FoundRun:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Its run.json; {} where that cannot be read."""
+        """The contents of its run.json; {} if it is unreadable."""
         try:
             found = json.loads(self.heads.get("run.json", b""))
         except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ class Copy:
 
 
 class CopiedSource(Protocol):
-    """Where runs are copied from. Raises AlborError where it cannot be read."""
+    """A source to copy runs from. Methods raise AlborError if it cannot be read."""
 
     host: str
     """What people call it; "" for this machine, whose runs name their own."""
@@ -215,7 +215,7 @@ class _Planner:
         self._ids: set[str] = set()
 
     def plan(self, found: FoundRun) -> _Plan | None:
-        """None where there is nothing to do, or nothing that could be done."""
+        """The plan for a found run; None if nothing is to be done, or nothing can be."""
         about = found.about
         if not is_run_id(found.id) or about.get("id") != found.id:
             self._refuse(found, f"its run.json does not say that it is run {found.id!r}")
@@ -263,8 +263,8 @@ class _Planner:
         )
 
     def _place(self, run_id: str, about: Mapping[str, Any], host: str) -> tuple[RunDir, bool]:
-        """Where the run is or will be, and whether this home knows it: the same run keeps its
-        place.
+        """The run's present or future directory, and whether this home knows it: a known run keeps
+        its directory.
         """
         home = own_home()
         twins = sorted((home / "runs").glob(f"{run_id}@*.json"))
@@ -283,7 +283,7 @@ class _Planner:
             number += 1
 
     def _named(self, run: RunDir, about: Mapping[str, Any]) -> RunDir:
-        """By the id that this home will give it."""
+        """The run's directory, by the id that it gets in this home."""
         named = known_as(run, about) or run
         alias, number = f"{run.own_id}@{host_word(about.get('host'))}", 2
         word = alias
@@ -294,7 +294,7 @@ class _Planner:
 
 
 def _heads(found: FoundRun, run: RunDir) -> tuple[str, ...]:
-    """Those that are not here as they are there."""
+    """The names of files that differ from the local ones."""
     return tuple(
         name
         for name in HEADS
@@ -308,7 +308,7 @@ def _is_long_head(found: FoundRun, name: str) -> bool:
 
 
 def _batches(plans: Sequence[_Plan]) -> Iterator[list[_Plan]]:
-    """Of changed runs, so many that a connection that breaks costs little."""
+    """Batches of changed runs, small enough that a broken connection costs little."""
     batch: list[_Plan] = []
     size = 0
     for plan in plans:
@@ -404,7 +404,7 @@ def _has_arrived(path: Path, stamp: Stamp) -> bool:
 
 
 def _head(found: FoundRun, name: str) -> bytes:
-    """As it is written: of lines the whole ones."""
+    """The beginning of a file for comparison; of lines only complete ones."""
     raw = found.heads[name]
     return raw[: raw.rfind(b"\n") + 1] if name.endswith(".jsonl") else raw
 
@@ -437,7 +437,7 @@ def _stamps_file(run: RunDir) -> Path:
 
 
 def _read_stamps(run: RunDir) -> dict[str, Stamp]:
-    """Of the files that were copied; {} where that is not known, and all is copied again."""
+    """The stamps of copied files; {} if unknown, and then everything is copied again."""
     found = read_json(_stamps_file(run), 64 * MAX_JSON_BYTES) or {}
     return {
         name: (raw[0], raw[1], raw[2])

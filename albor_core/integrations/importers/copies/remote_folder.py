@@ -150,7 +150,7 @@ class RemoteFolder:
         return own
 
     def fetch(self, copies: Sequence[Copy]) -> None:
-        """Raises TryAgainError where the connection breaks off, AlborError."""
+        """Raise TryAgainError if the connection breaks off, AlborError."""
         if not any(copy.names for copy in copies):
             return
         if self.transport == "rsync":
@@ -337,7 +337,7 @@ class RemoteFolder:
 
 
 def _nanoseconds(changed: str) -> int:
-    """Of a time that `find` prints, as 1764072000.1234567890."""
+    """Nanoseconds of a time that `find` prints, such as 1764072000.1234567890."""
     seconds, _, rest = changed.partition(".")
     return int(seconds) * 10**9 + int(rest[:9].ljust(9, "0"))
 

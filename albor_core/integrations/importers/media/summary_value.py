@@ -81,7 +81,7 @@ def _buckets(at: At, tag: str, message: bytes) -> ForeignMedium | None:
 
 
 def _filled(counts: list[float]) -> tuple[int, int]:
-    """Where the buckets that hold something begin and end: the peer has empty ones outside."""
+    """The first and the end index of non-empty buckets: the peer has empty ones outside."""
     filled = [place for place, count in enumerate(counts) if count]
     return (filled[0], filled[-1] + 1) if filled else (0, len(counts))
 

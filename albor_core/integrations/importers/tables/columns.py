@@ -114,8 +114,8 @@ class Columns:
         return found
 
     def place_columns(self, row: Row) -> set[str | None]:
-        """Those of a row that say where it lies. W&B counts its calls beside the step of the
-        program.
+        """The columns that give the position of a row. W&B counts its calls besides the program's
+        step.
         """
         axis = next(iter(self.axes), None)
         again = axis if axis == "global_step" and row.get("step") == row.get(axis) else None

@@ -20,7 +20,7 @@ _MOST_LAST = 3  # rows without a step that may close a run
 
 @dataclass(frozen=True)
 class RowPlace:
-    """Where a row lies: `step` None is the one after the last."""
+    """The position of a row: `step` None is the one after the last."""
 
     step: Any
     axis: str = ""

@@ -188,7 +188,7 @@ def heading(path: Path) -> list[str]:
 
 
 def _first_line(path: Path, losses: Losses) -> tuple[list[str], str, Iterator[str]]:
-    """Its cells, what stands between them, and the lines below it."""
+    """The cells of the first line, the separator, and the following lines."""
     said = lines(path, losses)
     first, second = next(said, ""), next(said, "")
     delimiter = _delimiter(first, second)

@@ -225,7 +225,7 @@ def _keys(
 
 
 def width_of(qkv: Tensor, H: int, K: int) -> int:
-    """Of a head."""
+    """The width of a head."""
     return qkv.shape[2] // (H + 2 * K)
 
 

@@ -165,7 +165,8 @@ def launches(
 
 @cache
 def layout() -> Any:
-    """Of everything in shared memory, whatever its shape: rows of 64 numbers of 16 bits."""
+    """The layout of all tensors in shared memory, whatever their shape: rows of 64 16-bit
+    numbers."""
     return gl.NVMMASharedLayout.get_default_for([128, DEPTH], gl.bfloat16)
 
 

@@ -44,14 +44,14 @@ def qk_norm_reference(
 
 @jit
 def _rstd(low, high, HALF: tl.constexpr, eps: tl.constexpr):
-    """Of rows given as halves, as a column."""
+    """The reciprocal root mean square of rows given as halves, as a column."""
     squares = tl.sum(low * low, 1) + tl.sum(high * high, 1)
     return tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
 
 
 @jit
 def _weight(q_ptr, k_ptr, at, is_query, inside):
-    """Of each row's head; `at` and `inside` are a row of columns."""
+    """The norm weights of each row's head; `at` and `inside` are a row of columns."""
     q, k = tl.load(q_ptr + at, inside, 0.0), tl.load(k_ptr + at, inside, 0.0)
     return tl.where(is_query, q.to(tl.float32), k.to(tl.float32))
 

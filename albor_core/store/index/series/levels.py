@@ -128,7 +128,7 @@ def _places(steps: Sequence[int], width: int, origin: int) -> Iterator[tuple[int
 
 
 def as_one(start: int, part: Sequence[Bucket]) -> Bucket:
-    """One bucket of some in order."""
+    """Several buckets in order, merged to one that begins at `start`."""
     _, counts, nonfinites, minima, maxima, means, lasts = zip(*part, strict=True)
     count, nonfinite = sum(counts), sum(nonfinites)
     if nonfinite == 0:
@@ -172,7 +172,7 @@ def unpack(chunk: int, level: int, data: bytes) -> list[Bucket]:
 
 
 def pack_preview(buckets: Sequence[Bucket], first: int, steps_per_bucket: int) -> bytes:
-    """At most 256 buckets in at most 4 KiB: 32-bit numbers, counts that stop at 65,535."""
+    """Packs at most 256 buckets into at most 4 KiB: 32-bit numbers, counts that stop at 65,535."""
     last = buckets[-1].last if buckets else math.nan
     parts = [_PREVIEW_HEAD.pack(first, steps_per_bucket, last)]
     for bucket in buckets:

@@ -18,8 +18,8 @@ _MAX_KEY_CHARS = 256
 
 
 class _Rooms:
-    """Which metrics of a run its store has room for: its program's own, and its machine's. What a
-    pin or a goal chose has room from then on, also where the files are read again.
+    """The metrics of a run that its store accepts: the program's own, and the machine's. Those
+    chosen by a pin or a goal are accepted from then on, also if the files are read again.
     """
 
     def __init__(self, chosen: Iterable[str], recorded: Iterable[str]) -> None:
@@ -27,7 +27,7 @@ class _Rooms:
         self.begin(recorded)
 
     def begin(self, recorded: Iterable[str] = ()) -> None:
-        """Of a store that has these."""
+        """Start from the names that a store already has."""
         self.own, self.machine = NameRoom(), NameRoom()
         self.own.always(self._chosen)
         for name in recorded:

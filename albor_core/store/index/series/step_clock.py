@@ -133,7 +133,8 @@ class StepsByTime:
         return self._share(low, (self._steps[above], self._walls[above]), wall)
 
     def _share(self, low: Knot, high: Knot, wall: float) -> float:
-        """Between two steps; an attempt that began between them began at the lower one."""
+        """The fractional step at a time between two steps; an attempt between them counts from
+        the lower one."""
         (step, since), (end, until) = low, high
         if begun := [at for at in self._begun if since < at < until]:
             if wall < begun[-1]:

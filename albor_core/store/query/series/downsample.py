@@ -29,7 +29,7 @@ class Downsampler:
         self._first, self._last = span
 
     def steps(self, most: int, *, count: int, has_nan: bool) -> list[int]:
-        """At most `most` steps in order, the first and the last of the `count` among them."""
+        """At most `most` steps in order, including the first and the last of the `count`."""
         stretch = self._stretch(max(1, (most - 2) // (3 if has_nan else 2)), count)
         level = self._level_within(stretch)
         found = {self._first, self._last}

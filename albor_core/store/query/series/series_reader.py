@@ -40,7 +40,7 @@ class SeriesIds:
 
     @property
     def timed(self) -> frozenset[str]:
-        """Those that have no place among steps: their points lie at seconds."""
+        """Series without steps: their points are placed by seconds."""
         return frozenset(() if self.clock else self.began)
 
     def is_placed(self, key: str) -> bool:
@@ -66,7 +66,7 @@ class SeriesReader(RunList):
         return tuple(sorted(name for (name,) in rows if name != WALL_KEY))
 
     def goals(self, run_id: str) -> dict[str, Direction]:
-        """Which way metrics are better, as the run's experiment declared it."""
+        """The direction in which each metric is better, as the run's experiment declared it."""
         return self.query(lambda db: goals_of_run(db, run_id))
 
     def summary(self, run_id: str, *, goals: Goals | None = None) -> dict[str, KeyStat]:

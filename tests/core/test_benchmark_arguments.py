@@ -140,7 +140,7 @@ OTHER_REFUSALS = {
 }
 EACH_IN_A_FORK = """
 import json, os, runpy, sys, tempfile
-import torch  # once for all: it takes longer to load than all that follows
+import albor_core.train.loop  # and torch, once for all: they take longer than all that follows
 for script, *words in json.loads(sys.stdin.read()):
     files = [tempfile.TemporaryFile() for _ in range(2)]
     if not (pid := os.fork()):

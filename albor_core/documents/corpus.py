@@ -106,7 +106,7 @@ class SampledTally(TypedDict):
     extra: dict[str, Any]
 
 
-class FilePlanFields(TypedDict):
+class OutputPlanFields(TypedDict):
     ok: Literal[True]
     out: str
     out_bytes: int | None
@@ -124,7 +124,7 @@ class StepPlanFields(TypedDict):
     """Estimated for one process."""
 
 
-class ContaminationPlanDocument(FilePlanFields, StepPlanFields):
+class ContaminationPlanDocument(OutputPlanFields, StepPlanFields):
     """What a step over a corpus would read and write, and what it does with a sample."""
 
     schema: Literal["albor.data.contamination.plan/1"]
@@ -150,7 +150,7 @@ class DedupDocument(CorpusStepFields):
     data_hash: str
 
 
-class DedupPlanDocument(FilePlanFields, StepPlanFields):
+class DedupPlanDocument(OutputPlanFields, StepPlanFields):
     """What a step over a corpus would read and write, and what it does with a sample."""
 
     schema: Literal["albor.data.dedup.plan/1"]
@@ -175,7 +175,7 @@ class FilterDocument(CorpusStepFields, FilterFields):
     schema: Literal["albor.data.filter/1"]
 
 
-class FilterPlanDocument(FilePlanFields, StepPlanFields):
+class FilterPlanDocument(OutputPlanFields, StepPlanFields):
     """What a step over a corpus would read and write, and what it does with a sample."""
 
     schema: Literal["albor.data.filter.plan/1"]
@@ -194,7 +194,7 @@ class FillInTheMiddleDocument(CorpusStepFields):
     data_hash: str
 
 
-class FillInTheMiddlePlanDocument(FilePlanFields, StepPlanFields):
+class FillInTheMiddlePlanDocument(OutputPlanFields, StepPlanFields):
     """What a cut for fill-in-the-middle would read, and what it does with a sample."""
 
     schema: Literal["albor.data.fim.plan/1"]
@@ -247,7 +247,7 @@ class DataImportDocument(ResumedStep):
     """Parts that an earlier try had made."""
 
 
-class DataImportPlanDocument(FilePlanFields):
+class DataImportPlanDocument(OutputPlanFields):
     """What an import would take in, leave out and write."""
 
     schema: Literal["albor.data.import.plan/1"]
@@ -282,7 +282,7 @@ class MixDocument(CorpusStepFields):
     inputs: list[MixedCorpus]
 
 
-class MixPlanDocument(FilePlanFields):
+class MixPlanDocument(OutputPlanFields):
     """What each corpus would give to a mix: copies of all of it, and drawn documents once more."""
 
     schema: Literal["albor.data.mix.plan/1"]
@@ -297,7 +297,7 @@ class QualityDocument(CorpusStepFields, FilterFields):
     schema: Literal["albor.data.quality/1"]
 
 
-class QualityPlanDocument(FilePlanFields, StepPlanFields):
+class QualityPlanDocument(OutputPlanFields, StepPlanFields):
     """What a step over a corpus would read and write, and what it does with a sample."""
 
     schema: Literal["albor.data.quality.plan/1"]

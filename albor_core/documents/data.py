@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from albor_core.documents.corpus import FilePlanFields
+from albor_core.documents.corpus import OutputPlanFields
 from albor_core.documents.shapes import ProblemFields
 
 
@@ -115,7 +115,7 @@ class PretokenizeDocument(TypedDict):
     seconds: float
 
 
-class PretokenizePlanDocument(FilePlanFields):
+class PretokenizePlanDocument(OutputPlanFields):
     """What packing would read and write; tokens, sequences and shares are estimates from the first
     documents.
     """

@@ -6,6 +6,10 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from albor_core.documents.runs import MetricFigures, RunRowFields
 
+NoVerdict = Literal[
+    "no_common_metric", "unknown_direction", "too_few_points", "no_common_steps", "not_finite"
+]  # fmt: skip
+
 
 class DemoRunFigures(TypedDict):
     id: str
@@ -24,31 +28,13 @@ class DemoRunFigures(TypedDict):
 
 class UnjudgedMetric(TypedDict):
     metric: str
-    reason: (
-        Literal[
-            "no_common_metric",
-            "unknown_direction",
-            "too_few_points",
-            "no_common_steps",
-            "not_finite",
-        ]
-        | None
-    )
+    reason: NoVerdict | None
     detail: str
 
 
-class VerdictFields(TypedDict):
+class DiffVerdict(TypedDict):
     outcome: Literal["better", "worse", "indistinguishable", "contradictory"] | None
-    reason: (
-        Literal[
-            "no_common_metric",
-            "unknown_direction",
-            "too_few_points",
-            "no_common_steps",
-            "not_finite",
-        ]
-        | None
-    )
+    reason: NoVerdict | None
     metric: str | None
     interval: list[float | None] | None
     confidence: float | None
@@ -58,10 +44,6 @@ class VerdictFields(TypedDict):
     unknown: list[Literal["config", "code", "command"]]
     unjudged: UnjudgedMetric | None
     """What was asked about where `metric` was taken instead, since it cannot be judged."""
-
-
-class DiffVerdict(VerdictFields):
-    pass
 
 
 class DemoDiff(TypedDict):
@@ -161,7 +143,7 @@ class RunsDiffReach(TypedDict):
     seconds: float | None
 
 
-class RunsDiffVerdict(VerdictFields):
+class RunsDiffVerdict(DiffVerdict):
     run: str | None
     against: str | None
 

@@ -107,7 +107,7 @@ class ScoredModel(Closed):
     step: Count | None
 
 
-class EvalSettingsFields(TypedDict):
+class TaskFacts(TypedDict):
     batch_size: Positive
     dtype: Literal["fp64", "fp32", "bf16", "fp16"]
     device: Literal["cpu", "cuda"]
@@ -116,7 +116,7 @@ class EvalSettingsFields(TypedDict):
     path_reason: NotRequired[str | None]
 
 
-class EvalSettings(EvalSettingsFields, Closed):
+class EvalSettings(TaskFacts, Closed):
     pass
 
 
@@ -128,10 +128,6 @@ class TaskScore(Closed):
     stderr: float | None
     low: float | None
     high: float | None
-
-
-class TaskFacts(EvalSettingsFields):
-    pass
 
 
 class TaskChoice(TypedDict):

@@ -22,7 +22,6 @@ from albor_core.store.rows.ruler import Ruler
 Points = Sequence[tuple[int, float]]
 OpenReader = Callable[[], Reader]
 TOKENS = HOUSE_NAMES["tokens"]
-AXES = ("step", "tokens", "wall")
 
 
 class Metrics(Frame):

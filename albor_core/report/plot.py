@@ -40,7 +40,6 @@ from albor_core.store.rows.ruler import Ruler
 from albor_core.store.rows.run_row import RunRow
 from albor_core.store.rows.series import Series
 
-AXES = ("step", "tokens", "wall")
 POINTS = 500
 _CHARS, _LINE, _TOP, _SIDE = 80, 16, 30, 12
 _SPANS = ((120.0, 1.0, "seconds"), (7200.0, 60.0, "minutes"), (172800.0, 3600.0, "hours"))

@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.run.errors import TryAgainError, UsageError, remedy
 from albor_core.run.files.pulled_file import refuse_pulled
@@ -23,6 +23,9 @@ from albor_core.run.guard_state import GuardState, read_guard
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.liveness import signal_holder
 from albor_core.run.rundir import RunDir, read_json
+
+if TYPE_CHECKING:
+    from albor_core.documents.guard import GuardAnswerDocument
 
 COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "rollback", "retry_now", "ack")
 ANDON = "andon"  # the sender of what a rule asks for
@@ -204,16 +207,14 @@ def _why_not(cmd: str, expires: object, now: float) -> str:
 def answer(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
     """Say what became of a command; the newest hundred answers are kept. Raises OSError."""
     outbox = run.guard / "outbox"
-    write_json(
-        outbox / f"{command_id}.json",
-        {
-            "schema": "albor.answer/1",
-            "id": command_id,
-            "status": status,
-            "detail": detail,
-            "wall": time.time(),
-        },
-    )
+    document: GuardAnswerDocument = {
+        "schema": "albor.answer/1",
+        "id": command_id,
+        "status": status,
+        "detail": detail,
+        "wall": time.time(),
+    }
+    write_json(outbox / f"{command_id}.json", document)
     old = sorted(outbox.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-_KEPT_ANSWERS]
     for path in old:
         path.unlink(missing_ok=True)

@@ -9,11 +9,14 @@ them compares attempt or nonce.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.run.files.reserved_file import ReservedFile
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.rundir import RunDir, read_json
+
+if TYPE_CHECKING:
+    from albor_core.documents.guard import ExitDocument
 
 COMPLETED = ("completed", "early_stopped")
 """The reasons of a program that did all it was asked to."""
@@ -36,12 +39,12 @@ def exit_document(
     error: Mapping[str, str] | None = None,
     lines_lost: int | None = None,
     console_bytes_lost: int = 0,
-) -> dict[str, Any]:
+) -> ExitDocument:
     """The document. `error`: type, message and where of an exception, and a hint; `lines_lost`:
     journal lines that no disk took, None where they were not counted; `console_bytes_lost`: what
     it printed and no log took.
     """
-    return {
+    document: ExitDocument = {
         "schema": "albor.exit/1",
         "run_id": run.id,
         "attempt": attempt,
@@ -52,9 +55,12 @@ def exit_document(
         "message": message,
         "error": None if error is None else dict(error),
         "wall": wall,
-        **({} if lines_lost is None else {"lines_lost": lines_lost}),
-        **({"console_bytes_lost": console_bytes_lost} if console_bytes_lost else {}),
     }
+    if lines_lost is not None:
+        document["lines_lost"] = lines_lost
+    if console_bytes_lost:
+        document["console_bytes_lost"] = console_bytes_lost
+    return document
 
 
 def reserve_exit(run: RunDir) -> ReservedFile:

@@ -134,7 +134,7 @@ class AlertPanel(Panel):
             (True, "rule", styled.text(f"{row.rule}  {row.action}", "$ink")),
             (False, "did", styled.text(_did(row.action), "$ink")),
             (True, "metric", styled.text(row.metric or glyphs.current.missing, "$ink")),
-            (True, "value", styled.text(f"{_value(row.value)}{limit}", "$ink")),
+            (True, "value", styled.text(f"{quantity.ratio(row.value)}{limit}", "$ink")),
             (
                 True,
                 "step",
@@ -248,10 +248,6 @@ def _rule(rule: Mapping[str, Any], width: int) -> list[Content]:
 def _folded(said: str, tone: str, width: int) -> list[Content]:
     lines = textwrap.wrap(clean(said), max(8, width - 2))
     return [styled.fit(styled.text(f"  {line}", tone), width) for line in lines]
-
-
-def _value(value: float | None) -> str:
-    return quantity.ratio(value)
 
 
 def _ago(wall: float | None) -> str:

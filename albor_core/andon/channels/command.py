@@ -49,7 +49,6 @@ def run_command(
     stdin: bytes,
     environment: Mapping[str, str],
     *,
-    folder: str = RUN_IN,
     timeout_s: float = TIMEOUT_S,
 ) -> CommandEnd:
     """Run a command to its end, for at most `timeout_s`; the last OUTPUT_BYTES of its output are
@@ -64,7 +63,7 @@ def run_command(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=dict(environment),
-            cwd=folder,
+            cwd=RUN_IN,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

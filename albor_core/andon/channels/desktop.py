@@ -25,7 +25,7 @@ def protocol(environment: Mapping[str, str]) -> str:
 def desktop_bytes(title: str, text: str, environment: Mapping[str, str]) -> bytes:
     """The bytes to write to a terminal of this environment; control sequences in `title` or `text`
     have no effect."""
-    title, text = _plain(title, _TITLE), _plain(text, _TEXT)
+    title, text = clean(title, limit=_TITLE), clean(text, limit=_TEXT)
     if protocol(environment) == "osc777":
         # ; parts its fields
         sequence = f"{_ESC}]777;notify;{title.replace(';', ',')};{text.replace(';', ',')}{_END}"
@@ -35,7 +35,3 @@ def desktop_bytes(title: str, text: str, environment: Mapping[str, str]) -> byte
     if environment.get("TMUX"):
         sequence = f"{_ESC}Ptmux;{sequence.replace(_ESC, _ESC * 2)}{_ESC}\\"
     return sequence.encode(errors="replace")
-
-
-def _plain(text: str, limit: int) -> str:
-    return clean(text, limit=limit)

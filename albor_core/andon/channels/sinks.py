@@ -127,10 +127,7 @@ def joined(*lists: Sequence[Sink]) -> tuple[Sink, ...]:
     return tuple(_named(found.values()))
 
 
-def unset_variables(
-    sinks: Sequence[Sink], environment: Mapping[str, str] | None = None
-) -> set[str]:
+def unset_variables(sinks: Sequence[Sink]) -> set[str]:
     """Environment variables of webhooks that are not set."""
-    environment = os.environ if environment is None else environment
     named = {sink.url_env for sink in sinks if sink.url_env is not None}
-    return {name for name in named if not environment.get(name)}
+    return {name for name in named if not os.environ.get(name)}

@@ -18,11 +18,3 @@ def replay(rules: Sequence[Rule], history: Iterable[Row]) -> tuple[Alert, ...]:
     for step, values, *wall in history:
         found += engine.take_step(step, values, wall[0] if wall else float(step))
     return tuple(found)
-
-
-def replay_clock(
-    rules: Sequence[Rule], history: Iterable[tuple[float, Mapping[str, float]]]
-) -> tuple[Alert, ...]:
-    """The alerts of rules on clock and machine over a history of (wall, figures)."""
-    engine = RuleEngine(rules)
-    return tuple(alert for wall, figures in history for alert in engine.take_clock(wall, figures))

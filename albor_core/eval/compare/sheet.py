@@ -15,10 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.eval.compare.paired import mcnemar, verdict
 from albor_core.run.errors import DataError, NotFoundError
+
+if TYPE_CHECKING:
+    from albor_core.documents.eval import EvalKeyDocument, PairKey
 
 COLUMNS = ("pair", "prompt", "left", "right", "better", "comment")
 ANSWERS = ("left", "right", "tie")
@@ -37,21 +40,22 @@ class Pair:
 
 def make_sheet(
     pairs: Sequence[Pair], names: tuple[str, str], *, seed: int = 0, repeats: int = 0
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, EvalKeyDocument]:
     """(CSV, key). Order, sides and the `repeats` repeated pairs follow from `seed`."""
     chance = random.Random(seed)  # noqa: S311  an order, no secret
     rows = [(pair, chance.random() < 0.5) for pair in pairs]
     again = chance.sample(rows, min(repeats, len(rows)))
     rows += [(pair, not a_is_left) for pair, a_is_left in again]
     chance.shuffle(rows)
-    text, key = io.StringIO(newline=""), {}
+    text = io.StringIO(newline="")
+    key: dict[str, PairKey] = {}
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for number, (pair, a_is_left) in enumerate(rows, 1):
         left, right = (pair.a, pair.b) if a_is_left else (pair.b, pair.a)
         writer.writerow([number, *map(_inert, (pair.prompt, left, right)), "", ""])
         key[str(number)] = {"item": pair.item, "left": "a" if a_is_left else "b"}
-    document = {
+    document: EvalKeyDocument = {
         "schema": "albor.eval.key/1", "a": names[0], "b": names[1], "seed": seed, "pairs": key
     }  # fmt: skip
     return text.getvalue(), document

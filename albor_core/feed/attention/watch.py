@@ -125,7 +125,7 @@ class AttentionFeed:
                 files = self._files.get(row.id)
                 if files is None:
                     files = self._files[row.id] = DiagnosticFiles(placed(row.id, row.path))
-                diagnostics = _completed(files.look(row), row, store)
+                diagnostics = _completed(files.read(row), row, store)
                 self._diagnostics[row.id] = (now, row, diagnostics)
             elif at == -math.inf:
                 is_read = False

@@ -104,7 +104,7 @@ class RunFeed:
             events=events,
             alerts_open=len(waiting),
             severity=_worst(waiting, view) if waiting else CALM,
-            diagnostics=self._diagnostics.look(view),
+            diagnostics=self._diagnostics.read(view),
         )
 
     @property

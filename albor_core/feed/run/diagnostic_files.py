@@ -27,7 +27,7 @@ from albor_core.store.rows.rows import AlertRow, AttemptRow
 
 
 class DiagnosticFiles:
-    """What a run's files tell beyond its figures. Keep the object between looks: then a look costs
+    """What a run's files tell beyond its figures. Keep the object between reads: then one costs
     a few `stat`, and what was appended. Belongs to one thread; raises nothing.
     """
 
@@ -45,10 +45,10 @@ class DiagnosticFiles:
         is_old = (integer(found, "attempt") or 0) < (view.attempt or 0)
         return NOTHING if is_old else found
 
-    def look(self, view: RunView) -> RunDiagnostics:
+    def read(self, view: RunView) -> RunDiagnostics:
         """The diagnostics now of the run that `view` shows."""
         for lines in self._lines:
-            lines.look()
+            lines.update()
         resolved = self._resolved.get() or NOTHING
         last_words = self._last_words(view)
         attempts = attempts_of(self._ledger.records())

@@ -2,7 +2,7 @@
 that fired and cleared.
 
 Most lines say nothing of the kind, so their bytes are searched and only lines that match are
-parsed: a look costs what is new, at most READ_BYTES.
+parsed: an update costs what is new, at most READ_BYTES.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TELLING = re.compile(rb':"(?:nan"|-?inf"|(?<="t":")[er]")')
 
 
 class DiagnosticLines:
-    """One file of a run, journal.jsonl or system.jsonl. Never raises. The first look is at its last
-    READ_BYTES; later ones go on from there.
+    """One file of a run, journal.jsonl or system.jsonl. Never raises. The first update reads its
+    last READ_BYTES; later ones go on from there.
     """
 
     def __init__(self, path: Path, run_id: str) -> None:
@@ -52,7 +52,7 @@ class DiagnosticLines:
         """Alerts that fired and did not clear, oldest first."""
         return tuple(self._alerts.values())
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Take in what was appended."""
         try:
             with open_plain(self._path) as file:

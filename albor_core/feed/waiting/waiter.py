@@ -182,7 +182,7 @@ class RunWait:
     def _view(self) -> RunView | None:
         """The run with its diagnostics, by its files alone."""
         view = self._files.view()
-        return None if view is None else replace(view, diagnostics=self._diagnostics.look(view))
+        return None if view is None else replace(view, diagnostics=self._diagnostics.read(view))
 
     def _say(self, outcome: str, until: Until | None = None, **rest: object) -> RunStanding:
         said = {"outcome": outcome, "condition": "" if until is None else until.text, **rest}

@@ -10,13 +10,41 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+from albor_core.andon.severity import COLOURS
 from albor_core.run.errors import StoreError
 from albor_core.store.file.axis import add_axis
-from albor_core.store.file.events import name_severities
 from albor_core.store.file.goals import add_goals
-from albor_core.store.file.media import add_media
 from albor_core.store.file.schema import SCHEMA_SQL, SCHEMA_VERSION
 from albor_core.store.file.search import add_search
+
+_WORDS = " ".join(f"WHEN '{colour}' THEN '{word}'" for colour, word in COLOURS.items())
+_COLOURS = ", ".join(f"'{colour}'" for colour in COLOURS)
+_BACKUPS = 3
+
+
+def name_severities(db: sqlite3.Connection) -> None:
+    """The upgrade of a store whose events have colours for severities: words for them, in the
+    column of every event and in the data of alerts.
+    """
+    db.execute(
+        "UPDATE events SET data = json_set(data, '$.severity',"
+        f" CASE json_extract(data, '$.severity') {_WORDS} END)"
+        " WHERE name = 'andon.alert' AND json_valid(data)"
+        f" AND json_extract(data, '$.severity') IN ({_COLOURS})"
+    )
+    db.execute(
+        f"UPDATE events SET severity = CASE severity {_WORDS} END WHERE severity IN ({_COLOURS})"
+    )
+
+
+def add_media(db: sqlite3.Connection) -> None:
+    """The upgrade of a store from before media: their table, empty.
+
+    A line of the journal that told of one was ignored then; `albor db rebuild` reads it again.
+    """
+    statement = SCHEMA_SQL[SCHEMA_SQL.index("CREATE TABLE media (") :].partition("\nCREATE ")[0]
+    db.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+
 
 UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = (
     add_search,
@@ -25,7 +53,6 @@ UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = (
     name_severities,
     add_media,
 )
-_BACKUPS = 3
 
 
 def user_version(db: sqlite3.Connection) -> int:

@@ -49,7 +49,7 @@ class PollingScreen(FrameScreen):
         self._uncovered = threading.Event()
         self._wanted = threading.Event()  # a caller waits for news
         self._is_left = False
-        self._is_dark = False
+        self.is_dark = False  # whether the first frame is still to come
         self._was_on_top = False
         self._lost: Widget | None = None  # had the focus when it hid, and nothing has it since
 
@@ -74,25 +74,20 @@ class PollingScreen(FrameScreen):
     def defer_first_frame(self, seconds: float) -> None:
         """Draw nothing until `has_picture`, or for so long once mounted: at a start each frame of
         half a picture costs as much time as the whole."""
-        self._is_dark, self._dark_s = True, seconds
-
-    @property
-    def is_dark(self) -> bool:
-        """Whether the first frame is still to come."""
-        return self._is_dark
+        self.is_dark, self._dark_s = True, seconds
 
     def has_picture(self) -> bool:
         """Whether what is known is worth the first frame."""
         return True
 
     def _light(self) -> None:
-        self._is_dark = False
+        self.is_dark = False
         self.draw_frame()
 
     def may_draw(self) -> bool:
-        if self._is_dark and self.has_picture():
-            self._is_dark = False
-        return not self._is_dark
+        if self.is_dark and self.has_picture():
+            self.is_dark = False
+        return not self.is_dark
 
     def on_compose(self) -> None:
         """Say how large it is before its widgets are made: they are styled once."""
@@ -106,7 +101,7 @@ class PollingScreen(FrameScreen):
         self.set_class(glyphs.current.is_ascii, "-ascii")
 
     def on_mount(self) -> None:
-        if self._is_dark:
+        if self.is_dark:
             self.set_timer(self._dark_s, self._light)
         self._uncovered.set()
         self._poll()

@@ -22,7 +22,9 @@ from read_only import on_a_small_disk, where_read_only
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.store.file import connect, home_store
 from albor_core.store.file.paths import global_store
+from albor_core.store.index import catch_up
 from albor_core.store.index.annotations import read_annotations
 from albor_core.store.index.indexer import index_now
 from albor_core.store.upkeep import remove
@@ -262,7 +264,9 @@ open_writer(Path(sys.argv[1]))
 """
 
 
-def test_a_store_that_a_full_disk_left_half_made_is_named_and_rebuilt(desk, runs):
+def test_a_store_that_a_full_disk_left_half_made_is_named_and_rebuilt(desk, runs, monkeypatch):
+    for wait in (connect, home_store, catch_up):
+        monkeypatch.setattr(wait, "MAKING_S", 0.1)  # nobody is making it
     store = runs[0].store
     for suffix in ("", "-wal", "-shm"):
         store.with_name(store.name + suffix).unlink(missing_ok=True)
@@ -290,6 +294,7 @@ def test_a_store_that_a_full_disk_left_half_made_is_named_and_rebuilt(desk, runs
 def test_where_no_store_could_be_made_what_helps_is_said_before_the_rebuild(
     desk, runs, monkeypatch, disk, first
 ):
+    monkeypatch.setattr(home_store, "MAKING_S", 0.0)  # nobody is making it
     global_store().unlink()
     known = {"f_bavail": 1 << 20, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": 0}
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**{**known, **disk}))

@@ -58,15 +58,15 @@ def an_item(run: RunDir, kind: str = "died", **given: object) -> AttentionItem:
 def test_values_that_are_no_numbers_are_counted_as_they_come(run: RunDir) -> None:
     journal = Journal(run.journal, attempt=1)
     lines = DiagnosticLines(run.journal, run.id)
-    lines.look()
+    lines.update()
     assert lines.non_finite == ()
     for step, loss in enumerate((1.0, math.nan, 2.0, math.nan, math.inf), 1):
         journal.metrics(step, {"train/loss": loss, "other": math.inf, "optim/grad_norm": math.inf})
-    lines.look()
+    lines.update()
     (found,) = lines.non_finite
     assert (found.key, found.word, found.count) == ("train/loss", "inf", 3)
     assert (found.first_step, found.last_step) == (2, 5)
-    lines.look()
+    lines.update()
     assert lines.non_finite[0].count == 3, "no line counts twice"
 
 
@@ -74,16 +74,16 @@ def test_a_new_life_and_a_rewind_forget_the_values_of_before(run: RunDir) -> Non
     journal = Journal(run.journal, attempt=1)
     journal.metrics(7, {"train/loss": math.nan})
     lines = DiagnosticLines(run.journal, run.id)
-    lines.look()
+    lines.update()
     assert lines.non_finite
     journal.append("r", to=5)
-    lines.look()
+    lines.update()
     assert not lines.non_finite
     journal.metrics(6, {"val/loss": math.nan})
     journal.close()
     later = Journal(run.journal, attempt=2)
     later.event("run.start", attempt=2)
-    lines.look()
+    lines.update()
     assert not lines.non_finite
 
 
@@ -91,25 +91,25 @@ def test_an_alert_that_cleared_is_open_no_more_and_may_fire_again(run: RunDir) -
     journal = Journal(run.journal, attempt=1)
     journal.event("andon.alert", step=3, severity="warning", **ALERT)
     lines = DiagnosticLines(run.journal, run.id)
-    lines.look()
+    lines.update()
     assert [alert.message for alert in lines.alerts] == ["loss 12 > 10"]
     journal.event("andon.clear", step=4, id=ALERT["id"])
-    lines.look()
+    lines.update()
     assert (lines.alerts, lines.cleared) == ((), {ALERT["id"]})
     journal.event("andon.alert", step=5, severity="warning", **ALERT)
-    lines.look()
+    lines.update()
     assert len(lines.alerts) == 1 and not lines.cleared
 
 
 def test_of_a_file_that_grew_fast_only_the_end_is_read(run: RunDir) -> None:
     run.journal.write_bytes(b"x" * 80 + b"\n")
     lines = DiagnosticLines(run.journal, run.id)
-    lines.look()
+    lines.update()
     with run.journal.open("ab") as file:
         file.write((b"y" * 1023 + b"\n") * (2 * READ_BYTES // 1024))
     journal = Journal(run.journal, attempt=1)
     journal.metrics(1, {"train/loss": math.nan})
-    lines.look()
+    lines.update()
     assert len(lines.non_finite) == 1
 
 
@@ -117,37 +117,37 @@ def test_a_file_that_was_replaced_is_read_from_its_start(run: RunDir) -> None:
     journal = Journal(run.journal, attempt=1)
     journal.metrics(1, {"train/loss": 1.0})
     lines = DiagnosticLines(run.journal, run.id)
-    lines.look()
+    lines.update()
     journal.close()
     other = run.path / "copy.jsonl"
     Journal(other, attempt=1).metrics(1, {"train/loss": math.nan})
     other.replace(run.journal)
-    lines.look()
+    lines.update()
     assert lines.non_finite[0].count == 1
 
 
 def test_a_link_or_a_folder_in_place_of_a_journal_says_nothing(run: RunDir) -> None:
     run.journal.mkdir()
     run.system.symlink_to("/dev/zero")
-    diagnostics = DiagnosticFiles(run).look(view_of(run))
+    diagnostics = DiagnosticFiles(run).read(view_of(run))
     assert (diagnostics.non_finite, diagnostics.alerts) == ((), ())
 
 
 def test_what_watches_counts_only_while_its_process_lives(run: RunDir) -> None:
     write_watch(run, Watch(pid=1, wall=time.time(), rules=2, rule_texts=("a", "b")))
-    assert not DiagnosticFiles(run).look(view_of(run)).watched.is_watched, "nobody holds its lock"
+    assert not DiagnosticFiles(run).read(view_of(run)).watched.is_watched, "nobody holds its lock"
     write_json(run.config_resolved, {"monitoring": {"budgets": {"tokens": 10}}})
-    train = DiagnosticFiles(run).look(view_of(run, kind="train")).watched
+    train = DiagnosticFiles(run).read(view_of(run, kind="train")).watched
     assert train.words == "watched by 2 rules and 1 budget", "its loop evaluates while it lives"
-    over = DiagnosticFiles(run).look(view_of(run, kind="train", status="failed")).watched
+    over = DiagnosticFiles(run).read(view_of(run, kind="train", status="failed")).watched
     assert (over.is_watched, over.counts) == (False, "2 rules and 1 budget")
 
 
 def test_last_words_of_an_earlier_life_are_not_those_of_the_newest(run: RunDir) -> None:
     error = {"type": "ValueError", "message": "first", "where": "x.py:1"}
     write_json(run.exit, {"attempt": 1, "code": 1, "reason": "exception", "error": error})
-    assert DiagnosticFiles(run).look(view_of(run)).error == "ValueError: first (x.py:1)"
-    later = DiagnosticFiles(run).look(view_of(run, attempt=2, detail="killed by SIGKILL"))
+    assert DiagnosticFiles(run).read(view_of(run)).error == "ValueError: first (x.py:1)"
+    later = DiagnosticFiles(run).read(view_of(run, attempt=2, detail="killed by SIGKILL"))
     assert (later.error, later.exit_code) == ("killed by SIGKILL", None)
 
 
@@ -162,7 +162,7 @@ def test_a_rule_that_asked_for_a_stop_needs_a_person_whoever_stopped_it(
     alert = {**ALERT, "action": "stop", "message": "Loss exploded", "value": 20.0, "step": 61}
     journal.append("e", step=61, name="andon.alert", data=alert)
     view = view_of(run, status="stopped", is_live=False, ended_wall=time.time())
-    found = entries_of(replace(view, diagnostics=DiagnosticFiles(run).look(view)))
+    found = entries_of(replace(view, diagnostics=DiagnosticFiles(run).read(view)))
     (item,) = found
     assert item.kind == "rule" and word in item.cause
     assert item.alert_ids == (ALERT["id"],), "to have seen the entry is to have seen the alert"
@@ -175,7 +175,7 @@ def test_a_training_that_a_rule_stopped_says_which(run: RunDir) -> None:
     end = {"t": "attempt.end", "attempt": 1, "wall": 5.0, "code": 4, "reason": "andon"}
     run.attempts.write_text(json.dumps(end) + "\n")
     view = view_of(run, kind="train", status="stopped", ended_wall=time.time(), detail="andon")
-    (item,) = entries_of(replace(view, diagnostics=DiagnosticFiles(run).look(view)))
+    (item,) = entries_of(replace(view, diagnostics=DiagnosticFiles(run).read(view)))
     assert item.summary == said
 
 
@@ -183,7 +183,7 @@ def test_seen_and_muted_are_kept_with_the_run_and_indexed(run: RunDir) -> None:
     item = an_item(run)
     acknowledge(item)
     mute(replace(item, id=f"{run.id}/silent@1.3"), until=2e9)
-    diagnostics = DiagnosticFiles(run).look(view_of(run))
+    diagnostics = DiagnosticFiles(run).read(view_of(run))
     assert set(diagnostics.acked) == {item.id}
     assert diagnostics.muted == {f"{run.id}/silent@1.3": 2e9}
     index_now(run)
@@ -195,9 +195,9 @@ def test_seen_and_muted_are_kept_with_the_run_and_indexed(run: RunDir) -> None:
 def test_seeing_a_rule_acknowledges_its_alerts(run: RunDir) -> None:
     Journal(run.journal, attempt=1).event("andon.alert", step=3, **ALERT)
     files = DiagnosticFiles(run)
-    assert len(files.look(view_of(run)).alerts) == 1
+    assert len(files.read(view_of(run)).alerts) == 1
     acknowledge(an_item(run, "rule", alert_ids=(ALERT["id"],)))
-    diagnostics = files.look(view_of(run))
+    diagnostics = files.read(view_of(run))
     assert diagnostics.alerts == () and ALERT["id"] in diagnostics.settled
 
 
@@ -211,7 +211,7 @@ def test_a_silence_that_was_seen_is_seen_in_its_alert_too_whichever_came_first(
 
     def entry() -> AttentionItem:
         view = view_of(run, **silent)
-        (found,) = entries_of(replace(view, diagnostics=DiagnosticFiles(run).look(view)))
+        (found,) = entries_of(replace(view, diagnostics=DiagnosticFiles(run).read(view)))
         return found
 
     acknowledge(entry())

@@ -163,6 +163,7 @@ def test_a_verdict_that_comes_later_says_how_many_steps_were_by_kernels(
             asked[0].found = ModelParity("fused", cosine=-1.0, rounded_cosine=1.0)
 
     after_step(monkeypatch, act)
+    monkeypatch.setattr(parity_watch, "PARITY_LIMIT_S", 0.1)  # the plain model's is never found
     train_here(run, stop_after=6)
     assert step_chosen(run) == [(4, "parity failed at step 0; 4 steps were by kernels")]
     assert [one["data"]["at"] for one in parity_events(run)] == ["load", "plain"]

@@ -268,7 +268,8 @@ class AlborApp(App[None]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """What a key means. Where it fails, the widget it belongs to says so (ErrorBoundary)."""
+        """Run the action of a key. If it fails, the widget that it belongs to shows the error
+        (ErrorBoundary)."""
         self.lookout.somebody_acted()
         name = actions.parse(action)[1] if isinstance(action, str) else action[1]
         if not self.permits(name) and isinstance(self.screen, PollingScreen):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunsChanged(Message):
-    """What the feed of all runs shows now."""
+    """The present view of the feed of all runs."""
 
     view: RunsView
 
@@ -34,7 +34,7 @@ class RunsChanged(Message):
 
 @dataclass
 class AttentionChanged(Message):
-    """What needs a person now, and the runs that it is about beside all that are at work."""
+    """The present attention list, and the runs of its entries beside all active ones."""
 
     found: AttentionList
     views: tuple[RunView, ...] = ()
@@ -45,7 +45,7 @@ class AttentionChanged(Message):
 
 @dataclass
 class EvidenceFound(Message):
-    """What stands behind an entry: its last lines, stacks and report, and the curve of a metric."""
+    """The evidence of an entry: last lines, stacks and report, and the curve of a metric."""
 
     item: AttentionItem
     lines: tuple[str, ...]
@@ -55,7 +55,7 @@ class EvidenceFound(Message):
 
 @dataclass
 class RunChanged(Message):
-    """What the feed of one run shows now, and what is damaged of it."""
+    """The present view of the feed of one run, and its damaged files."""
 
     view: RunView
     problem: str = ""
@@ -112,7 +112,8 @@ class AlertsChanged(Message):
 
 @dataclass
 class RulesReplayed(Message):
-    """What rules would have said about a run: an albor.alerts.test document, or why not."""
+    """The alerts that rules would have raised for a run: an albor.alerts.test document, or the
+    error."""
 
     run_id: str
     document: dict[str, Any] | None

@@ -123,7 +123,7 @@ def _plain(text: str) -> Any:
 
 
 def _highlighted(matcher: Matcher, title: str) -> Content:
-    """What `Matcher.highlight` gives, but for markup."""
+    """The title with its match highlighted, without interpreting markup."""
     shown = Content(title)
     _, offsets = matcher.fuzzy_search.match(matcher.query, title)
     for at in offsets:

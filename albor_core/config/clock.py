@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Clock:
-    """What the config means for the data that is there."""
+    """Converts between steps and sequences, by a config and the size of its data."""
 
     num_sequences: int
     """N of the data, times `passes`."""

@@ -51,7 +51,7 @@ class Config(Section):
         yield from problems_between(dict(self), self.training.mode)
 
     def share(self) -> RankShare:
-        """What each rank does of a step."""
+        """The share of each rank in a step."""
         size, accumulation = self.data.batch_size, self.training.gradient_accumulation
         found = share_of(size, accumulation, self.training.distributed.world_size)
         assert found is not None, "refused by `problems`"

@@ -326,7 +326,7 @@ def _rope_out(shape: ModelShape) -> dict[str, Any]:
 
 
 def _switches_out(shape: ModelShape) -> dict[str, Any]:
-    """What only some families have a name for."""
+    """Switches that only some model families have."""
     match shape.model_type:
         case "mistral":
             return {"attention_dropout": 0.0, "sliding_window": shape.sliding_window}
@@ -358,7 +358,8 @@ def _is_contradictory(about: Mapping[str, Any]) -> bool:
 
 
 def _normal(told: object) -> dict[str, Any] | None:
-    """What rotations are by either spelling, for comparison; the base is looked up by itself."""
+    """The rotary settings in one spelling, for comparison; without the base, which is compared by
+    itself."""
     if not isinstance(told, dict) or not told:
         return None
     found = {key: one for key, one in told.items() if key not in ("type", "rope_theta")}

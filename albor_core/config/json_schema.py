@@ -118,7 +118,7 @@ def _allow_other_names(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ask_by_recipe(config: dict[str, Any], whole: dict[str, Any]) -> None:
-    """What may be left out where training.mode is a class of the user's own, and there alone."""
+    """Make fields optional in the schema if training.mode is a user's class, and only then."""
     weights = {"required": ["path"], "properties": {"path": {"not": {"enum": ["", "."]}}}}
     shaped = {"required": ["architecture"], "properties": {"architecture": whole}}
     own = {"required": ["mode"], "properties": {"mode": {"pattern": f"^{CLASS}$"}}}
@@ -146,7 +146,7 @@ def _ask_by_recipe(config: dict[str, Any], whole: dict[str, Any]) -> None:
 
 
 def _by_mode(typed: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What stands in `recipe`, by the recipes that have settings; nothing under the others."""
+    """The schemas of `recipe`, by the recipes that have settings; empty under the others."""
 
     def asks(names: list[str]) -> dict[str, Any]:
         mode: dict[str, Any] = {"properties": {"mode": {"enum": names}}}

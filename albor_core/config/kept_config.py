@@ -74,7 +74,7 @@ def _damaged(run: RunDir, how: str, problems: tuple[Problem, ...] = ()) -> Confi
 
 
 def _is_right(run: RunDir) -> bool:
-    """Whether the config that the run began with would be taken today."""
+    """Whether the config that the run began with would be valid today."""
     chosen = tuple(f"{field}={value}" for field, value in _overrides(run).items())
     try:
         load_config(run.config_yaml, chosen)
@@ -84,6 +84,6 @@ def _is_right(run: RunDir) -> bool:
 
 
 def _overrides(run: RunDir) -> dict[str, str]:
-    """What the command line set, by field."""
+    """The overrides of the command line, by field."""
     said = (read_json(run.run_json) or {}).get("overrides") or {}
     return {field: one["set"] for field, one in said.items()}

@@ -184,14 +184,14 @@ def _in_order(found: Iterable[Problem]) -> list[Problem]:
 
 
 def _mode_in(data: Mapping[str, Any]) -> str:
-    """What a config, right or wrong, says as training.mode."""
+    """The training.mode of a config, valid or not."""
     training = data.get("training")
     said = training.get("mode") if isinstance(training, Mapping) else None
     return said if isinstance(said, str) else DEFAULT
 
 
 def _missing(data: Mapping[str, Any], mode: str) -> Iterator[Problem]:
-    """What its recipe needs and a config does not say, also in sections that are wrong."""
+    """Fields that the recipe needs and the config lacks, also in invalid sections."""
     for field in required(mode):
         section, name = field.split(".")
         said = data.get(section) or {}

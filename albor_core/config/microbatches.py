@@ -17,7 +17,7 @@ MAX_RANKS_HERE = 64  # started on one machine, without torchrun or srun
 
 @dataclass(frozen=True)
 class RankShare:
-    """What one of `world_size` equal ranks does of every step."""
+    """The share of one of `world_size` equal ranks in every step."""
 
     world_size: int
     batch_size: int

@@ -57,7 +57,7 @@ def binding(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """What of `binding` differs between a checkpoint's config and the run's."""
+    """The fields of `binding` that differ between a checkpoint's config and the run's."""
     return diff_configs(binding(with_defaults(saved)), binding(now))
 
 
@@ -88,7 +88,7 @@ def change_refused(
 
 
 def origin(loaded: LoadedConfig) -> dict[str, Any]:
-    """What `edited` needs to know later, for run.json."""
+    """The record for run.json that `edited` needs later."""
     data = load_yaml(loaded.raw, file=str(loaded.path)).data
     overrides = {}
     for text in loaded.overrides:
@@ -138,7 +138,7 @@ def _digest(raw: bytes) -> str:
 
 
 def _value(data: Any, path: str) -> str | None:
-    """What a file says at a dotted path, as a text to compare; None where it says nothing."""
+    """The value at a dotted path of a file, as text for comparison; None if there is none."""
     for part in path.split("."):
         if not isinstance(data, Mapping) or part not in data:
             return None

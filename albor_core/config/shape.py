@@ -60,13 +60,13 @@ class RopeScaling:
     truncate: bool | None = None
 
     def said(self) -> dict[str, float | int | bool]:
-        """What stands beside `rope_type` in a config.json, in transformers' names."""
+        """The entries beside `rope_type` in a config.json, with transformers' names."""
         needed, more = ROPE_FIELDS[self.rope_type]
         values = {name: getattr(self, name) for name in (*needed, *more)}
         return {name: value for name, value in values.items() if value is not None}
 
     def problems(self, prefix: str) -> list[Problem]:
-        """What is missing, means nothing here or cannot be; fields begin with `prefix`."""
+        """Missing, meaningless or impossible settings; fields begin with `prefix`."""
         needed, more = ROPE_FIELDS[self.rope_type]
         found = [
             Problem(f"{prefix}.{name}", f"is required by rope_type {self.rope_type}")

@@ -157,7 +157,7 @@ class GuardedAttempt:
         return status
 
     def autopsy(self, status: ExitStatus, *, wants_gpu: bool) -> Autopsy:
-        """What can be found about this death."""
+        """Collect the evidence of this death."""
         found = Autopsy(
             attempt=self.number,
             nonce=self.nonce,
@@ -181,7 +181,7 @@ class GuardedAttempt:
         return round(age_s, 3) if age_s is not None and age_s >= 0 else None
 
     def facts(self, launch: Launch, autopsy: Autopsy, stop_signal: int | None) -> ExitFacts:
-        """What the policy needs besides the status."""
+        """The facts that the policy needs besides the status."""
         status = None if self.process is None else self.process.status()
         words = last_words(self.run, self.nonce)
         return ExitFacts(
@@ -252,7 +252,7 @@ class GuardedAttempt:
 def _fault(
     kind: ExitClass, facts: ExitFacts, autopsy: Autopsy, step: int | None
 ) -> tuple[str, str, int] | None:
-    """What would happen again if it were a bug; None where nothing says it would."""
+    """The fault that would occur again if it were a bug; None if there is no sign of one."""
     if step is None:
         return None
     if kind.name == "oom_host":

@@ -27,7 +27,7 @@ class GuardCommands:
             self._obey(command)
 
     def obey_early(self, late: frozenset[str]) -> None:
-        """What was asked for before this guard came, but not what the attempt before was to do."""
+        """Obey commands from before this guard, except those meant for the earlier attempt."""
         for command in mailbox.accepted_commands(self._run):
             if command.id in late:  # it came when that attempt had already ended
                 mailbox.answer(self._run, command.id, "refused", "meant for an earlier attempt")

@@ -43,7 +43,7 @@ _STARTED: list[
 
 @dataclass(frozen=True)
 class Launch:
-    """What the guard starts. `kind` is train (our trainer) or guard (anybody's program)."""
+    """The program that the guard starts. `kind` is train (our trainer) or guard (any program)."""
 
     argv: tuple[str, ...]
     cwd: str

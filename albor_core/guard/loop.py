@@ -96,7 +96,7 @@ class Guard:
             self.ledger.close()
 
     def _turns(self) -> dict[GuardState, Callable[[], None]]:
-        """What is done each time in a state that lasts; init and collecting end in one go."""
+        """The repeated work of each state that lasts; init and collecting end in one pass."""
         return {
             GuardState.PREFLIGHT: self._preflight,
             GuardState.STARTING: self._starting,

@@ -30,7 +30,7 @@ FATAL_XIDS = frozenset({48, 79, 95, 119})  # the GPU needs a reset or is gone: a
 
 
 class ExitPolicy(StrEnum):
-    """What a class of exit asks for."""
+    """The reaction to a class of exit."""
 
     DONE = "done"
     FATAL = "fatal"
@@ -82,7 +82,7 @@ class TrainerWords:
 
 @dataclass(frozen=True)
 class ExitFacts:
-    """What is known about an ended attempt besides its exit status."""
+    """Facts of an ended attempt besides its exit status."""
 
     words: TrainerWords | None = None
     needs_words: bool = True
@@ -232,7 +232,7 @@ def _killed(facts: ExitFacts) -> ExitClass:
 
 @dataclass(frozen=True)
 class GuardMemory:
-    """What the guard remembers from attempt to attempt; guard.json keeps it when the guard dies."""
+    """The guard's memory over attempts; guard.json keeps it when the guard dies."""
 
     restarts_s: tuple[float, ...] = ()
     """Monotonic times of the restarts of the last day."""

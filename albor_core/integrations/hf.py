@@ -57,7 +57,7 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
         """Which run a checkpoint is of; set where the Trainer restores its callbacks."""
 
     def state(self) -> dict[str, Any]:
-        """What the Trainer saves with each checkpoint."""
+        """The state that the Trainer saves with each checkpoint."""
         args = {"experiment": self.experiment, "name": self.name, **as_json(self.settings)}
         if self.dir is not None:
             args["dir"] = os.fspath(self.dir)
@@ -155,7 +155,7 @@ def _switch_off_filter(args: Any) -> str:
 
 
 def _kept(state: Any) -> object:
-    """What the callback said when the checkpoint was saved that the Trainer goes on from."""
+    """The callback's state in the checkpoint from which the Trainer continues."""
     if not getattr(state, "global_step", 0):
         return None
     saved = getattr(state, "stateful_callbacks", None) or {}

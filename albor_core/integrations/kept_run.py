@@ -23,7 +23,7 @@ Folder = str | os.PathLike[str]
 
 
 def mark(folder: Folder, run_id: str) -> dict[str, str]:
-    """What to keep in a checkpoint below `folder`."""
+    """The mark to store in a checkpoint below `folder`."""
     return {"run": run_id, "folder": os.path.realpath(folder)}
 
 

@@ -51,14 +51,14 @@ class Sizes:
         return self.hidden // self.heads
 
     def of_op(self, name: str) -> Sizes:
-        """As many numbers in heads of 128 for the op that takes no others."""
+        """The same sizes with heads of 128, for an op that supports no others."""
         if name != "attention_128":
             return self
         kv_heads = max(1, self.kv_heads * self.head_dim // 128)
         return replace(self, heads=max(1, self.hidden // 128), kv_heads=kv_heads)
 
     def problem(self, ops: Iterable[str]) -> str:
-        """What cannot be in one of these ops, or ""."""
+        """A size that one of these ops does not support, or ""."""
         if not {"rope", *OF_HEADS}.intersection(ops):
             return ""
         if self.hidden % self.heads or self.head_dim % 2:
@@ -206,7 +206,7 @@ def _input_sets(name: str, sizes: Sizes, device: torch.device, dtype: torch.dtyp
 
 
 def _beside_heads(name: str, T: int, E: int, source: torch.Generator) -> tuple[Tensor, ...]:
-    """What an op that turns heads takes besides: weights if it norms them, cos and sin of the
+    """Further inputs of an op that rotates heads: norm weights if it has them, cos and sin of the
     positions.
     """
     if name not in ("rope", *OF_HEADS):

@@ -59,7 +59,7 @@ HEAD_START_CYCLES = 10_000_000  # 5 ms of a GPU, in which a host launches RACED 
 
 @dataclass(frozen=True)
 class Op:
-    """What dispatch, parity and ahead-of-time compilation need to know of one op."""
+    """The description of an op for dispatch, parity and ahead-of-time compilation."""
 
     name: str
     reference: Callable[..., Outputs]
@@ -74,7 +74,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What was measured of one backend of an op, the worst over results; None where it was not."""
+    """The measurements of one backend of an op, the worst over results; None if not measured."""
 
     backend: str
     cosine: float | None = None
@@ -86,7 +86,7 @@ class Candidate:
 
 
 class FloorCost(NamedTuple):
-    """What no implementation of the timed case can do without."""
+    """The least cost of any implementation of the timed case."""
 
     bytes_moved: int
     """Each operand read and each result written once, forward and backward."""
@@ -94,7 +94,7 @@ class FloorCost(NamedTuple):
 
 
 class ParityVerdict(NamedTuple):
-    """What a check of the kernels found."""
+    """The result of a parity check of the kernels."""
 
     reason: str = ""
     """Why they may not be used, or ""."""
@@ -103,7 +103,7 @@ class ParityVerdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """What runs an op, and why."""
+    """The chosen backend of an op, and the reason."""
 
     op: str
     backend: str
@@ -374,7 +374,7 @@ def _nan_last(value: float) -> float:
 
 
 def _cost(op: Op, device: torch.device, dtype: torch.dtype) -> FloorCost | None:
-    """None where torch cannot count what the reference does."""
+    """The least cost of the op; None if torch cannot count the reference's operations."""
     case = next(iter(op.cases(device, dtype)))
     try:
         with torch.autocast(device.type, enabled=False), FlopCounterMode(display=False) as counter:

@@ -117,7 +117,7 @@ class GemmTime:
 
 
 def step_products(sizes: Sizes, layers: int, logits_rows: int) -> tuple[Gemm, ...]:
-    """As the fused step runs them, forward and both gradients; `logits_rows` are a piece of the
+    """The products of the fused step, forward and both gradients; `logits_rows` are a chunk of the
     head's.
     """
     N, D, inner, V = sizes.rows, sizes.hidden, sizes.intermediate, sizes.vocab
@@ -255,7 +255,7 @@ def _add(beta: float, one: Operands) -> Tensor:
 
 
 def _in_halves(one: Operands) -> Tensor:
-    """As swiglu_up's passes have it, in new memory."""
+    """The matrix in the layout of swiglu_up's passes, in new memory."""
     a, b = one[5:7]
     c = a.new_empty(a.shape[0], b.shape[1])
     middle = b.shape[1] // 2
@@ -283,7 +283,7 @@ def _fault_of(work: Work) -> Fault:
 
 
 def _sampled_fault(work: Work, one: Operands, dtype: torch.dtype) -> str:
-    """What is wrong with a product, or ""; buffers hold no older result that could pass for it."""
+    """A fault of a product, or ""; buffers are cleared, so an older result cannot pass."""
     one[4].fill_(math.nan)
     one[7].zero_()  # what ours writes to, which one way adds to
     found = work(one)

@@ -83,7 +83,7 @@ class Scales:
 
 
 class Fp8Mlp:
-    """As HalfMlp; of a token it keeps 2 I in bf16 and I + D in fp8."""
+    """An MLP as HalfMlp; per token it saves 2 I in bf16 and I + D in fp8."""
 
     def __init__(self, gate_up: Weight, down: Weight, scales: Scales, number: int) -> None:
         """`number`: of the layer."""

@@ -124,7 +124,7 @@ class Normed:
 
 @dataclass
 class Tape:
-    """What the backward of a layer needs."""
+    """Saved tensors for the backward pass of a layer."""
 
     before: Normed
     projected: Tensor | None
@@ -295,7 +295,8 @@ class FusedLlama:
         shape: torch.Size,
         stretches: Stretches,
     ) -> Normed:
-        """Some layers in a row; fills the tape, if it `keeps` what a backward needs."""
+        """Run several consecutive layers; fills the tape if it `keeps` tensors for the backward
+        pass."""
         for layer, following in zip(self.layers[part], self._following()[part], strict=True):
             mine = stretches[layer.slides]
             at, tape = self._forward(layer, at, rest, following, tables, shape, mine, keeps=keeps)

@@ -42,7 +42,7 @@ class HeadPass(Protocol):
 
 
 class HeadScore(Protocol):
-    """What a micro-batch's output is worth."""
+    """Scores the output of a micro-batch."""
 
     def __call__(self, h: Tensor, weight: Tensor) -> Scored:
         """The loss of hidden states (B, T, D) and the head (V, D), for autograd."""

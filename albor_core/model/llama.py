@@ -227,7 +227,8 @@ class Decoder(nn.Module):
     def _through(
         self, part: slice, x: Tensor, cos: Tensor, sin: Tensor, seen: list[Tensor | None]
     ) -> Tensor:
-        """Some blocks in a row. Its caller holds their input, too, as a checkpoint has to."""
+        """Run several consecutive blocks. The caller also keeps their input, as activation
+        checkpointing has to."""
         for layer, mine in zip(list(self.layers)[part], seen[part], strict=True):
             x = layer(x, cos, sin, mine)
         return x

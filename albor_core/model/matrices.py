@@ -65,7 +65,7 @@ class Weight:
 
     @property
     def value(self) -> Tensor:
-        """What it holds, good until another matrix is asked."""
+        """The values, valid until another matrix is asked for."""
         return self._value
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -87,7 +87,9 @@ class FusedScorer:
 
 
 class TokenScorer:
-    """The fused one where it can be and passes, else the plain one; decided by the first batch."""
+    """Scores tokens by fused kernels if they run here and agree with the plain model, else plainly;
+    decided by the first batch.
+    """
 
     path: Literal["fused", "plain"] | None = None
     """None: on a GPU, where nothing has been scored yet."""

@@ -19,7 +19,7 @@ _INDENT, _LABEL = 4, 9
 
 
 def promise_of(config: Config, max_steps: int | None) -> Promise | None:
-    """What `config` says of the rate; None while the run's length is unknown."""
+    """The learning rate schedule of `config`; None while the run's length is unknown."""
     return Promise.from_config(config.resolved(), max_steps) if max_steps else None
 
 
@@ -67,7 +67,8 @@ def drawn(config: Config, promise: Promise, width: int, *, is_ascii: bool) -> It
 
 
 def _cell(height: float, *, is_ascii: bool) -> str:
-    """One cell of a column that reaches `height` cells above its lower edge."""
+    """The block character of a cell in a column that reaches `height` cells above the cell's lower
+    edge."""
     if is_ascii:
         return "#" if height >= 0.75 else "." if height > 0.0 else " "
     return _EIGHTHS[min(8, max(0, round(8 * height)))]

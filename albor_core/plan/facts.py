@@ -38,7 +38,7 @@ _PACK = "albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR"
 
 
 class Scanned(Protocol):
-    """What a scan hook finds in a directory of shards that has no manifest."""
+    """The result of scanning a directory of shards without a manifest."""
 
     @property
     def sequences(self) -> int: ...
@@ -268,7 +268,7 @@ def mixed_facts(parts: Sequence[SplitFacts], field: str) -> SplitFacts:
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """None where one of them is unknown."""
+    """The sum; None if a number is unknown."""
     known = [*numbers]
     return None if None in known else sum(number for number in known if number is not None)
 
@@ -286,7 +286,7 @@ def _device_facts(
     *,
     is_chosen: bool,
 ) -> dict[str, Any]:
-    """What a run would train on: a usable GPU, one that is chosen and not here, or the CPU."""
+    """The device of a run: a usable GPU, a chosen one that is missing, or the CPU."""
     if seen is not None and not seen.obstacle:
         return {
             "device": "cuda",
@@ -321,7 +321,7 @@ def _seen_gpu_facts(seen: GpuFacts | None) -> dict[str, Any]:
 
 
 def split_facts(path: Path, column: str, scan: Scan | None, field: str) -> SplitFacts:
-    """What the manifest says, and whether the shards it names have the bytes it names."""
+    """The facts in the manifest, and whether the shards it names have the recorded sizes."""
     manifest = (path if path.is_dir() else path.parent) / "manifest.json"
     if not path.exists():
         return _bad(path, field, f"{path}: no such directory (relative to {Path.cwd()})", _PACK)

@@ -50,7 +50,7 @@ class MemoryEstimate:
 
     @property
     def fixed(self) -> int:
-        """What the smallest micro-batch needs, too."""
+        """The memory that even the smallest micro-batch needs."""
         held = self.weights + self.gradients + self.optimizer + self.half_copies
         return held + self.overhead
 
@@ -128,7 +128,8 @@ def _block_obstacles(shape: ModelShape) -> tuple[tuple[bool, str], ...]:
 def _mask_obstacles(
     config: Config, shape: ModelShape, capability: tuple[int, int] | None
 ) -> Iterator[tuple[bool, str]]:
-    """Of what is not seen by all: kernels/documents/attention.py has its limits."""
+    """Obstacles of attention masks other than causal: kernels/documents/attention.py has its
+    limits."""
     T = config.data.seq_len
     lengths = (T, *(one.seq_len for one in config.training.seq_len_ramp))
     is_far = capability is not None and capability < (9, 0)

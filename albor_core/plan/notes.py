@@ -148,7 +148,7 @@ def _windows_without_effect(shape: ArchitectureConfig, seq_len: int) -> Iterator
 
 
 def _without_effect(config: Config, facts: PlanFacts) -> Iterator[str]:
-    """What the config asks for and will not get, or not as it seems."""
+    """Settings of the config that have no effect, or another effect than they seem to."""
     training, data = config.training, config.data
     if (shape := config.model.architecture) is not None:
         yield from _windows_without_effect(shape, data.seq_len)

@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def memory(self) -> MemoryEstimate | None:
-        """None where only the run knows its model."""
+        """The memory estimate; None if only the run knows its model."""
         return self.cost.memory
 
     @property
@@ -73,7 +73,7 @@ class Plan:
         return self.schedule.updates
 
     def data_facts(self) -> dict[str, Any]:
-        """What data the run is made with, for run.json."""
+        """The facts of the run's data, for run.json."""
         facts = self.facts
         tokenizer = None if facts.tokenizer is None else asdict(facts.tokenizer)
         return {

@@ -129,7 +129,7 @@ def _packing_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
 
 
 def _shuffle_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
-    """What the trainer would say of data.shuffle: documents as it begins."""
+    """The trainer's requirements of data.shuffle: documents, checked before the start."""
     if config.data.shuffle != "documents":
         return
     field, seq_len = "data.shuffle", config.data.seq_len
@@ -164,7 +164,8 @@ def _device_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
 
 
 def _precision_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
-    """What train/ranks/placement.py and train/build.py would refuse before the first step."""
+    """Problems that train/ranks/placement.py and train/build.py would raise before the first
+    step."""
     field, precision = "training.mixed_precision", config.training.mixed_precision
     idle = f": {facts.gpu_idle}" if facts.gpu_idle else ""
     if precision == "fp16" and facts.device == "cpu":
@@ -210,7 +211,8 @@ def _memory_problems(
 
 
 def _memory_advice(config: Config, facts: PlanFacts, need: MemoryEstimate) -> str:
-    """What makes it fit and trains the same, at the least loss of speed, by trying all there is."""
+    """The setting that makes it fit with the least loss of speed and equal training, found by
+    trying all."""
     known = set(_precision_problems(config, facts))  # said by themselves
     fitting = [
         (words, changed)

@@ -58,7 +58,7 @@ class ProbeLine:
 
 @dataclass(frozen=True)
 class ProbeTimes:
-    """What a probe left."""
+    """The recorded times of a probe."""
 
     began: float
     """When its process was started."""
@@ -69,7 +69,7 @@ class ProbeTimes:
 
 
 def measured_window(times: ProbeTimes) -> tuple[float, float] | None:
-    """From when to when a probe's steps count; None where there were too few."""
+    """The time range in which a probe's steps count; None if there were too few."""
     lines = counted_lines(times)
     return (lines[0].wall, lines[-1].wall) if len(lines) >= 3 else None
 

@@ -100,7 +100,8 @@ def _without_nothing(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _too_many_ids(folder: Path, model: ModelConfig) -> Iterator[str]:
-    """Ids that the weights have no row for: of a tokenizer beside them, or said to end a text."""
+    """Problems of token ids without a row in the embedding: of a tokenizer beside the weights, or
+    of end tokens."""
     path, rows = folder / "tokenizer.json", model.architecture.vocab_size
     told = tokenizer_facts(path).vocab_size if path.is_file() else None
     if told is not None and told > rows:
@@ -166,7 +167,7 @@ def refuse_misfits(model: ModelConfig) -> None:
 
 
 def _misfits(found: WeightFiles, model: ModelConfig) -> Iterator[str]:
-    """What of the weights is not what the model wants."""
+    """Mismatches of the weights with the model."""
     held, wanted = found.tensors, model.architecture.shape().tensor_shapes()
     for name, shape in wanted.items():
         if name not in held:

@@ -173,7 +173,7 @@ def _splits(title: str, split: SplitFacts | None) -> Iterator[str]:
 
 
 def _weights(plan: Plan) -> Iterator[str]:
-    """What share of the sequences each source of a mixture gives."""
+    """The share of sequences from each source of a mixture."""
     data, title = plan.config.data, "Mixture"
     stages = data.stages()
     for first, weights in stages:
@@ -184,7 +184,7 @@ def _weights(plan: Plan) -> Iterator[str]:
 
 
 def _reading(plan: Plan) -> Iterator[str]:
-    """What is done to rows as they are read, where it is not the usual."""
+    """How rows are read, if not in the usual way."""
     data = plan.config.data
     if data.shuffle != "rows":
         yield f"    {'Shuffled':<13}{data.shuffle}, joined and cut anew in each epoch"

@@ -24,7 +24,7 @@ _NAME = re.compile(r"(bad-)?step-([0-9]{8}|[1-9][0-9]{8,14})(-[0-9]+)?(\.part|\.
 
 
 class CheckpointName(NamedTuple):
-    """What a name says."""
+    """The parsed name of a checkpoint folder."""
 
     step: int
     is_bad: bool = False

@@ -51,7 +51,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a command: status is accepted, done or refused."""
+    """The answer to a command: status is accepted, done or refused."""
 
     id: str
     status: str
@@ -197,7 +197,7 @@ def _judge(
 
 
 def _why_not(cmd: str, expires: object, now: float) -> str:
-    """What stands against obeying a command that is whole, "" if nothing."""
+    """The reason not to obey a complete command, "" if there is none."""
     if cmd not in COMMANDS:
         return f"unknown command {cmd!r}"
     is_due = isinstance(expires, int | float) and now <= expires <= now + 2 * LIFETIME_S

@@ -123,7 +123,7 @@ def refused_by_the_machine(error: OSError) -> AlborError | None:
 
 
 def remedy(error: OSError) -> str:
-    """What helps against a refusal of the disk, as a hint; "" where nothing is known to."""
+    """A hint against a refusal of the disk; "" if none is known."""
     if error.errno in _FULL:
         return "free some space there, then run it again"
     if error.errno == errno.EFBIG:

@@ -64,7 +64,7 @@ def exit_document(
 
 
 def reserve_exit(run: RunDir) -> ReservedFile:
-    """Room for the last words, should the disk have none left when they are said."""
+    """Reserve disk space for the exit record, in case the disk is full at the end."""
     return ReservedFile(run.exit)
 
 

@@ -21,7 +21,7 @@ ASKED = "; asked by "
 
 
 class GuardState(StrEnum):
-    """What a guard is at; a member is its word in guard.json and attempts.jsonl."""
+    """The states of a guard; a member is its word in guard.json and attempts.jsonl."""
 
     INIT = "init"  # looks what an earlier guard left behind
     PREFLIGHT = "preflight"

@@ -200,7 +200,7 @@ def last_event(path: Path, name: str) -> dict[str, Any] | None:
 
 
 def parse_json(line: bytes) -> dict[str, Any] | None:
-    """One plain JSON line; None if it is not an object."""
+    """Parse a plain JSON line; None if it is not an object."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

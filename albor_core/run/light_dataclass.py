@@ -70,7 +70,7 @@ def _repr(self: Any) -> str:
 
 
 def _refusals(cls: Any) -> dict[str, Any]:
-    """What keeps the fields of an instance as they are, as the standard module words it."""
+    """The methods that make instances immutable, with the standard module's wording."""
 
     def is_kept(self: object, name: str) -> bool:
         return type(self) is cls or name in cls.__dataclass_fields__

@@ -56,12 +56,12 @@ class RunDir:
 
     @property
     def id(self) -> str:
-        """What names it in this home."""
+        """The name of the run in this home."""
         return self.alias or self.path.name
 
     @property
     def own_id(self) -> str:
-        """What its own files and its own store call it."""
+        """The name of the run in its own files and store."""
         return self.path.name
 
     @property
@@ -95,7 +95,7 @@ class RunDir:
 
     @property
     def system(self) -> Path:
-        """What the index process saw of machine and program, and the alerts that it told."""
+        """The file of machine and program figures, and of alerts, from the index process."""
         return self.path / "system.jsonl"
 
     @property
@@ -136,7 +136,8 @@ class RunDir:
 
     @property
     def launch(self) -> Path:
-        """What the guard starts: argv, environment additions, working directory, options."""
+        """The file of what the guard starts: argv, environment additions, working directory,
+        options."""
         return self.guard / "launch.json"
 
     @property
@@ -217,7 +218,8 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
 
 
 def load_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """As `read_json`. Raises OSError, or ValueError that says what the file is: "is a folder"."""
+    """A JSON object, as `read_json`. Raises OSError, or ValueError that says what the file is: "is
+    a folder"."""
     try:
         with open_plain(path) as file:
             raw = file.read(limit + 1)

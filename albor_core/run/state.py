@@ -172,7 +172,8 @@ def read_state(path: Path) -> dict[str, Any] | None:
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """As `read_state`. Raises OSError, or ValueError that says what the file is instead."""
+    """The state, as `read_state`. Raises OSError, or ValueError that says what the file is
+    instead."""
     document = load_json(path, READ_BYTES)
     if not str(document.get("schema", "")).startswith("albor.state/"):
         raise ValueError("is of another program")

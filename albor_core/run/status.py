@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 
 class StatusWord(NamedTuple):
-    """One word. `group` is "active" while something works on the run, "ended", or neither."""
+    """A status of a run. `group` is "active" while a process works on the run, "ended", or
+    neither."""
 
     means: str
     tone: str

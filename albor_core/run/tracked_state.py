@@ -74,7 +74,7 @@ class LiveState:
         self._shown_step = None
 
     def take(self, values: dict[str, float | int], step: int) -> None:
-        """What the loop has just logged."""
+        """Add values that the loop has just logged."""
         self._latest.update(values)
         if "val/loss" in values:
             self._val_step = step

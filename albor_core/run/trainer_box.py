@@ -53,7 +53,7 @@ def put_answer(run: RunDir, command_id: str, status: str, detail: str = "") -> N
 
 
 def read_answer(run: RunDir, command_id: str) -> TrainerAnswer | None:
-    """What the trainer said to this command; None while it has not."""
+    """The trainer's answer to this command; None before there is one."""
     found = read_json(run.guard / _ANSWER) or {}
     if found.get("id") != command_id:
         return None

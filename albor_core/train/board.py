@@ -119,7 +119,7 @@ class Board:
         self.interval_log.read_late()
 
     def on_step(self) -> None:
-        """The step is complete."""
+        """Tell observers that a step is complete."""
         self.report_step()
         self.parity_watch.on_step()
 

@@ -56,7 +56,7 @@ class Matches(NamedTuple):
 
 
 def reference(view: RunView) -> str:
-    """What names a run to a command without doubt."""
+    """The unambiguous name of a run for a command."""
     return view.path if view.folder is not None and view.folder.is_dir() else view.id
 
 
@@ -203,7 +203,7 @@ class LiveDesk:
         threading.Thread(target=_note_look, args=(time.time(),), name="look").start()
 
     def evidence(self, item: AttentionItem) -> tuple[str, ...]:
-        """What stands behind an entry. Raises nothing."""
+        """The evidence of an entry. Raises nothing."""
         from albor_core.feed.attention.evidence import evidence
 
         return evidence(item)
@@ -248,7 +248,7 @@ class LiveDesk:
         return known_data_sets(self._store)
 
     def data_stats(self, path: str, cancelled: threading.Event) -> DataSheet:
-        """What a data set holds, as `albor data stats` counts it. Raises Cancelled, too."""
+        """The contents of a data set, as `albor data stats` counts them. Also raises Cancelled."""
         from albor_core.feed.data.sheet import sheet_of
 
         command = ("data", "stats")
@@ -272,7 +272,7 @@ class LiveDesk:
         return tuple(wrong or ([] if document.get("ok") is True else ["not said to be whole"]))
 
     def watched(self, run: str) -> tuple[str, ...]:
-        """What can stop a run besides its rules: its budgets, those of parts of a step included."""
+        """Budgets that can stop a run, including those of parts of a step, besides its rules."""
         from albor_core.andon.budgets.limits import BudgetLimits
         from albor_core.andon.explain import explain
         from albor_core.feed.run.watched import watching_section
@@ -299,7 +299,7 @@ _GPU_PAST_S = 330.0
 
 
 def _sayable(words: tuple[str, ...]) -> tuple[str, ...]:
-    """What can be said to a command. Raises UsageError for what no command line can hold."""
+    """Words that are valid arguments of a command. Raises UsageError for others."""
     for word in words:
         if "\0" in word:
             raise UsageError("cannot write that down: it has a NUL character")
@@ -319,7 +319,7 @@ def _note_look(wall: float) -> None:
 
 
 def _numbers(section: object) -> dict[str, Any]:
-    """What is a number in a section of a config, which may be of any program."""
+    """The numbers in a section of a config, which may be any program's."""
     found = section if isinstance(section, dict) else {}
     return {key: value for key, value in found.items() if isinstance(value, int | float)}
 

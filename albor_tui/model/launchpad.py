@@ -155,7 +155,7 @@ def _about(path: Path) -> str:
 
 
 def _written(path: Path, overrides: Sequence[str]) -> Mapping[str, str]:
-    """What stands in a file that does not fit the models, as far as it is YAML at all."""
+    """The values in a file that is not a valid config, if it is YAML at all."""
     from albor_core.config.text.strict_yaml import load_yaml
 
     try:

@@ -36,7 +36,7 @@ def _is_from(item: AttentionItem, least: str) -> bool:
 
 
 def loudness(home: Path | None = None) -> Loudness:
-    """What the user wants now. Raises nothing."""
+    """The user's present settings. Raises nothing."""
     from albor_core.andon.channels.kept_sinks import user_sinks
     from albor_core.andon.rules.sources import read_rules_file
     from albor_core.run.errors import ConfigError

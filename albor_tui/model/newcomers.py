@@ -34,7 +34,7 @@ class Newcomers:
         return bool(self._waiting)
 
     def told(self) -> tuple[AttentionItem, ...]:
-        """What came up, the worst first; the next call starts anew."""
+        """New entries, the worst first; the next call starts anew."""
         found = tuple(sorted(self._waiting.values(), key=lambda item: item.rank))
         self._waiting = {}
         return found

@@ -34,7 +34,7 @@ class RunSelection:
 
     @property
     def acted_on(self) -> tuple[str, ...]:
-        """What a key acts on: the chosen runs, else the one under the cursor."""
+        """The runs that a key acts on: the selected ones, else the one under the cursor."""
         return self.chosen or ((self.cursor,) if self.cursor else ())
 
     @property

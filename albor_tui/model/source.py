@@ -154,7 +154,7 @@ class RunFollower:
         return RunView(id=run.id, path=str(run.path), status="lost", detail=why)
 
     def _choice(self, view: RunView) -> TerminalView | None:
-        """What to show of a run whose config does not say it; None for the house's choice."""
+        """The Overview settings of a run whose config has none; None for Albor's default."""
         from albor_tui.model.program_charts import TILES, own_choice
 
         names = self.main_metrics(view, TILES)
@@ -193,7 +193,7 @@ class AttentionFollower:
         self._last: AttentionChanged | None = None
 
     def look(self, overview: RunsFeed, runs: RunsView) -> AttentionChanged | None:
-        """What needs a person now; None when nothing changed."""
+        """The present attention list; None if nothing changed."""
         found = self._feed.look(runs, overview.store)
         about = {item.run_id for item in found.items}
         views = tuple(row for row in runs.rows if row.is_active or row.id in about)

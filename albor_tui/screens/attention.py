@@ -226,7 +226,7 @@ class AttentionScreen(RunActionsScreen):
         self.show_entry()
 
     def _helps(self, item: AttentionItem | None, view: RunView | None) -> str:
-        """What the key of an entry does now, by what can be done to its run now."""
+        """The effect of an entry's key now, which depends on the state of its run."""
         if item is None or self.cockpit.is_read_only:
             return ""
         if item.key == "a":

@@ -109,7 +109,7 @@ class Link(threading.Thread):
                 self._pace.wrote(len(data), time.monotonic() - began)
 
     def _next(self) -> bytes | None:
-        """What to send now, None when all is over; waits for either."""
+        """The next bytes to send, None at the end; waits for either."""
         with self._changed:
             while not self._orders:
                 wait = None

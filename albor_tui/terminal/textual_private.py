@@ -143,7 +143,7 @@ class ParsedStylesheet(Stylesheet):
 
     @property
     def parsed(self) -> LRUCache[Any, Any]:
-        """What was parsed; cleared by `set_variables`."""
+        """The cache of parsed stylesheets; cleared by `set_variables`."""
         return self._parse_cache
 
     @parsed.setter

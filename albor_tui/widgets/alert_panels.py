@@ -26,7 +26,7 @@ now_wall = time.time  # replaced in tests
 
 
 def _did(action: str) -> str:
-    """What an action did, in words; of one from a newer version its name."""
+    """A description of an action that was taken; for one from a newer version its name."""
     action = action_of(action)
     return ACTIONS[action].did if action in ACTIONS else action
 
@@ -146,7 +146,8 @@ class AlertPanel(Panel):
 
 
 def _command(row: AlertRow, width: int, room: int) -> list[Content]:
-    """What acknowledges it in a shell: whole, on as many lines as that takes, or not at all."""
+    """The shell command that acknowledges the alert: whole, on several lines if needed, or
+    omitted."""
     words = (row.run_id, row.id)
     command = " ".join(("albor alerts ack", *(shlex.quote(clean(word)) for word in words)))
     folded = textwrap.wrap(

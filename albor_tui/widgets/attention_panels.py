@@ -135,7 +135,7 @@ def _calm_tone(found: AttentionList) -> str:
 
 
 def nothing(found: AttentionList, names: dict[str, str], hidden: int) -> Content:
-    """What to say where no entry is listed: never more than is known."""
+    """The text for an empty list, which claims no more than is known."""
     if not found.is_complete:
         return styled.loading()
     calm = Content.styled(_calm(found), f"bold {_calm_tone(found)}")
@@ -204,7 +204,7 @@ class AttentionTable(LineList):
         return styled.pair(left, self._right(item, width), width)
 
     def _right(self, item: AttentionItem, width: int) -> Content:
-        """What it costs and the key that helps, in columns."""
+        """The cost of an entry and its key, in columns."""
         key = Content.assemble(
             (f"{item.key} ", "bold $accent"), (KEY_WORD.get(item.key, ""), "$ink-muted")
         )
@@ -296,7 +296,7 @@ class AttentionDetail(Panel):
         ]
 
     def _now(self, item: AttentionItem) -> str:
-        """What its run is doing, and at which step: not where the trouble began."""
+        """The run's present activity and step: not those at which the trouble began."""
         run = self.run
         at = item.step if run is None or run.step is None else run.step
         step = "" if at is None else f"step {quantity.count(at)}"

@@ -76,7 +76,7 @@ class ConfigForm(LineList):
         return bool(self._words)
 
     def value(self, key: str) -> str:
-        """What a field holds, as it would be typed."""
+        """The value of a field, as it would be typed."""
         return self._values.get(key, "")
 
     def show(

@@ -167,7 +167,7 @@ def interval_line(low: float, high: float, width: int, shade: str) -> Content:
 
 
 class ChangesPanel(DiffPanel):
-    """What is not the same: config first, then data, code and environment."""
+    """A panel with the differences: config first, then data, code and environment."""
 
     HEADING = "what differs"
 
@@ -292,7 +292,7 @@ def standing(document: Document) -> Content:
 
 
 class ReachPanel(DiffPanel):
-    """What each run needs to get where the other ended."""
+    """A panel with the steps that each run needs to reach the end of the other."""
 
     HEADING = "to reach the other's final value"
 

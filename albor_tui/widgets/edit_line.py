@@ -70,7 +70,7 @@ class EditLine(Input):
         text: str
 
     class Left(Message):
-        """Escape."""
+        """Escape was pressed in the line."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, classes="edit-line -keys", compact=True, select_on_focus=False)

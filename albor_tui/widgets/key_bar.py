@@ -105,7 +105,7 @@ class KeyBar(ErrorBoundary, Widget):
         return typing is not None and typing.check_consume_key(binding.key, binding.key_display)
 
     def _title(self, binding: Binding) -> str:
-        """What its screen calls it now; Textual's own are not all written like ours."""
+        """The present label that its screen gives; Textual's own labels have another style."""
         words = cast("KnowsKeys", self.screen).key_word(binding.action) or binding.description
         return words[:1].upper() + words[1:]
 

@@ -48,7 +48,7 @@ def named_command(root: click.Command, words: Sequence[str]) -> Named:
 
 
 def tree_document(named: Named) -> HelpDocument:
-    """What `albor schema albor.help` describes."""
+    """The document of all commands, as `albor schema albor.help` describes it."""
     from importlib.metadata import version
 
     path, command = named
@@ -100,7 +100,7 @@ def _option(param: click.Option, context: click.Context) -> OptionHelp:
 
 
 def _taken(param: click.Parameter) -> ParameterHelp:
-    """What a parameter takes, and how often."""
+    """The type of a parameter, and how often it may be given."""
     choices = [str(c) for c in param.type.choices] if isinstance(param.type, click.Choice) else []
     return {
         "type": param.type.name,

@@ -9,7 +9,8 @@ import click
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
-    """What `run.numbers.parse_count` reads, from `least` to `most` where they are given."""
+    """The parameter type that `run.numbers.parse_count` parses, from `least` to `most` if they are
+    given."""
 
     name = "integer"
 

@@ -211,7 +211,7 @@ class _Pauses:
         self._told = 0
 
     def news(self) -> str:
-        """What to say now, if anything."""
+        """The message about a pause or its end, if any."""
         guard = read_guard(self._run) or {}
         attempt = guard.get("attempt")
         if guard.get("state") != "backoff" or not isinstance(attempt, int) or attempt <= self._told:

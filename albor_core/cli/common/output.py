@@ -201,7 +201,7 @@ def _dumps(document: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    """What a store holds where a text belongs, and is none."""
+    """A value of a store that should be a text and is not."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -95,7 +95,7 @@ def run(
 def show_report(
     verb: str, report: StepReport, as_json: bool, more: Mapping[str, Any] | None = None
 ) -> None:
-    """What a step made, for people or as albor.data.VERB/1."""
+    """Print the report of a step, for people or as albor.data.VERB/1."""
     record, total = report.record, report.record.counts.total
     if as_json:
         document: Any = {

@@ -96,7 +96,7 @@ def plan(
 def _planned(
     corpora: tuple[Path, ...], out: Path, vocab_size: int, max_lines: int | None, kind: str
 ) -> tuple[TokenizerPlan, Any]:
-    """Raises ConfigError, exit code 1, with every problem."""
+    """The plan of a tokenizer training. Raises ConfigError, exit code 1, with every problem."""
     from albor_core.data.pack.tokenizer import plan_tokenizer
 
     made = plan_tokenizer(corpora, out, vocab_size=vocab_size, kind=kind, max_lines=max_lines)
@@ -205,7 +205,7 @@ def check(file: Path, corpus: Path | None, as_json: bool) -> None:
 
 
 def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What `check_tokenizer` found, for people."""
+    """The findings of `check_tokenizer`, for people."""
     yield "sha256", found["sha256"]
     yield "vocabulary", f"{found['vocab_size']:,} tokens, {found['kind'] or 'unknown kind'}"
     yield "special tokens", _shortened([f"{name} {n}" for name, n in found["specials"].items()])

@@ -123,7 +123,7 @@ def _figures(one: Kept, two: Kept, shared: Sequence[str], seed: int) -> Any:
 
 
 def _differences(one: Kept, two: Kept, shared: Sequence[str]) -> Iterator[OtherDifference]:
-    """What else differs than the model, and may be why figures do."""
+    """Differences besides the model, which may explain those of figures."""
     used = {(one.of(task).place, two.of(task).place): task for task in shared}
     settings = [
         [kept.of(task).document["settings"] for kept in (one, two)] for task in used.values()

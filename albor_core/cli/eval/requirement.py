@@ -32,7 +32,7 @@ class Requirement:
 
 
 def requirements(texts: Iterable[str]) -> tuple[Requirement, ...]:
-    """Raises UsageError."""
+    """The parsed requirements. Raises UsageError."""
     return tuple(map(_read, texts))
 
 

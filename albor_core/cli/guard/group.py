@@ -215,7 +215,7 @@ def status(run_ref: str, as_json: bool) -> int:
 
 
 def _last_said(guard: dict[str, Any], standing: dict[str, Any]) -> Iterator[str]:
-    """What the guard's file says; of a guard that is not there as words of an earlier time."""
+    """The contents of the guard's file, marked as old if the guard is gone."""
     attempt, last = guard.get("attempt"), clean(str(guard.get("class_last") or "-"))
     if standing["word"] in ("watching", "ended"):
         yield f"attempt {attempt}  last exit {last}"

@@ -61,7 +61,7 @@ def _text(run: RunDir, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _evidence(run: RunDir, known: Mapping[str, Any]) -> Iterator[str]:
-    """What was found of why it died."""
+    """The evidence of why it died."""
     where = (known.get("python") or {}).get("where")
     for label, fact in (
         ("where", where),

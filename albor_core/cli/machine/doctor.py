@@ -373,7 +373,7 @@ def _strangers() -> Iterator[Check]:
 
 
 def _odd_values() -> Iterator[Check]:
-    """What the newest runs said that could not be taken as it was given."""
+    """Checks of values of the newest runs that could not be recorded as given."""
     from albor_core.run.errors import AlborError
     from albor_core.run.values.metrics import MAX_NAMES, NO_ROOM_EVENT
     from albor_core.store.file.paths import global_store

@@ -123,7 +123,7 @@ def _timed(
 
 
 def sheet_flops(device_name: str | None, precision: str) -> float | None:
-    """What a data sheet says of products in that precision; None where it is not known here."""
+    """The data sheet's peak of products in that precision; None if unknown."""
     peaks = device_peaks(device_name)
     return None if peaks is None else peaks.fp32 if precision == "fp32" else peaks.half
 

@@ -85,7 +85,8 @@ def _recorded(folder: RunDir) -> dict[str, Any]:
 
 
 def _records(folder: RunDir) -> Iterator[dict[str, Any] | None]:
-    """Of the whole lines of a journal; None for a damaged one. Raises as `_recorded`."""
+    """The records in complete lines of a journal; None for a damaged line. Raises as
+    `_recorded`."""
     from albor_core.run.checkpoints import published
     from albor_core.run.journal import read_journal
     from albor_core.run.rundir import NotPlainError

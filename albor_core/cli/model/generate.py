@@ -50,7 +50,7 @@ def place_options(command: F) -> F:
 
 
 def _sources(told: Mapping[str, Any]) -> list[str | Path]:
-    """What a text is made of: the model, a tokenizer and a prompt in files."""
+    """The inputs of a text: the model, and a tokenizer and a prompt in files."""
     files = [told["tokenizer"], told["prompt_file"]]
     return [model_source(told["folder"]), *(Path(one) for one in files if one not in (None, "-"))]
 
@@ -183,7 +183,7 @@ def _document(
 
 
 def _prompt(prompt: str | None, file: str | None) -> str:
-    """What is to be continued. Raises UsageError where it is said twice, or nowhere; AlborError."""
+    """The prompt. Raises UsageError if it is given twice, or not at all; AlborError."""
     if prompt is not None and file is not None:
         raise UsageError("a prompt and --prompt-file", hint="give one of the two")
     if prompt is not None:
@@ -221,7 +221,7 @@ def read_text(file: str, what: str, *, hint: str) -> str:
 
 
 def place_of(device: str, dtype: str) -> tuple[torch.device, torch.dtype]:
-    """Raises UsageError where there is no such device."""
+    """The device and dtype. Raises UsageError if there is no such device."""
     import torch
 
     has_gpu = torch.cuda.is_available()

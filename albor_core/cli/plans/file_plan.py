@@ -64,7 +64,7 @@ plan_option: Callable[[F], F] = click.option(
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the inputs say; None is unknown."""
+    """Facts from the inputs; None is unknown."""
 
     bytes: int | None = None
     """That would be written."""
@@ -145,7 +145,8 @@ def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
 
 @dataclass(frozen=True)
 class OwnPlan:
-    """By the document of a verb that has a plan of its own, in a parameter `only_plan`."""
+    """A command whose verb has its own plan document: the parameter `only_plan` makes it print
+    that."""
 
     size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: (
         0 if found.get("action") == "keep" else found.get("out_bytes")
@@ -190,13 +191,14 @@ def plans(
 
 
 def model_source(reference: str) -> Path | str:
-    """What a DIR|RUN on the command line is read from."""
+    """The path that a DIR|RUN on the command line is read from."""
     path = Path(reference)
     return path if path.is_dir() else run_source(reference)
 
 
 def run_source(reference: str) -> Path | str:
-    """What a RUN on the command line is read from: its folder where it is known, else as named."""
+    """The path that a RUN on the command line is read from: its folder if known, else the given
+    text."""
     from albor_core.store.query.resolve import find_run
 
     try:
@@ -245,7 +247,7 @@ def _closed(paths: Iterable[str]) -> Iterator[FilePlanProblem]:
 
 
 def _unwritable(targets: Iterable[str], size: int | None) -> Iterator[FilePlanProblem]:
-    """What stands where the outputs are to be, or has no room for them."""
+    """Problems of the output paths: what is in their place, and missing disk space."""
     for target in targets:
         if not Path(target).is_absolute():
             continue

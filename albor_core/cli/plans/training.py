@@ -58,7 +58,7 @@ def plan_resumed_run(reference: str, *, as_json: bool) -> int:
 
 
 def config_source(file: Path) -> Path:
-    """What a CONFIG on the command line is read from: one that comes with Albor lies with it."""
+    """The path of a CONFIG on the command line, which may be one that comes with Albor."""
     from albor_core.config.text.config_file import packaged_config
 
     is_there = file.exists() and not file.is_dir()

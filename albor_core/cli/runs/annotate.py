@@ -162,7 +162,7 @@ def _update_stores(run: RunDir) -> None:
 
 
 def _metrics_of(run: RunDir) -> frozenset[str]:
-    """What the run logs, as its stores and its state file tell."""
+    """The metrics of the run, from its stores and its state file."""
     from albor_core.feed.run.detail import RunFeed
     from albor_core.feed.view.newest import metrics_of_state
 

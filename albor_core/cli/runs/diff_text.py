@@ -211,8 +211,8 @@ def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Itera
 
 
 def _own_metrics(made: Document) -> tuple[Sequence[str], int]:
-    """What evaluations found, or of runs without a loss all that they measure; and how many more
-    there are.
+    """Metrics from evaluations, or all metrics of runs without a loss; and how many more there
+    are.
     """
     has_loss = not _LOSSES.isdisjoint(made["metrics"])
     own = [
@@ -224,7 +224,7 @@ def _own_metrics(made: Document) -> tuple[Sequence[str], int]:
 
 
 def _reach(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
-    """What each needs to end where A ends, and A to end where they do."""
+    """The steps that each run needs to reach A's end, and A to reach theirs."""
     of = {run["id"]: letter for run, letter in zip(made["runs"], letters, strict=True)}
     at_work = {run["id"] for run in made["runs"] if run.get("is_at_work")}
     rows, others = [], 0
@@ -322,7 +322,7 @@ def _one_verdict(verdict: Document, width: int, until: str) -> Iterator[str]:
 
 
 def _interval(verdict: Document) -> tuple[str, str] | None:
-    """Its middle, and from where to where; None without one."""
+    """The middle and the bounds of an interval; None if there is none."""
     if verdict["interval"] is None or None in verdict["interval"]:
         return None
     low, high = verdict["interval"]

@@ -298,7 +298,7 @@ _NOT_LOOKED_AT: dict[str, Any] = {"watched": "", "attention": [], "sinks": []}
 
 
 def _attention(path: Path, run_id: str) -> dict[str, Any]:
-    """What watches a run, what of it needs a person now, and where its alerts are sent."""
+    """What watches a run, its attention entries, and the sinks of its alerts."""
     from albor_core.feed.attention.watch import entries_of
     from albor_core.feed.run.detail import RunFeed
     from albor_core.run.files.watch_file import read_watch

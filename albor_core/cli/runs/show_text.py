@@ -131,7 +131,7 @@ def _names_left_out(made: Document, unread: int) -> str:
 
 
 def _sent(trace: Document | None, run_id: str) -> str:
-    """What of a run's spans arrived, and how to get at the rest; "" where none were to be sent."""
+    """How many of a run's spans arrived, and how to get the rest; "" if none were to be sent."""
     sent = None if trace is None else trace["sent"]
     if trace is None or sent is None:
         return ""
@@ -234,7 +234,7 @@ def _metrics(made: Document, limit: int | None) -> Iterator[str]:
 
 
 def _family(key: str) -> tuple[int, str]:
-    """What a run is about first, what it ran on last, the rest in between."""
+    """The sort key of a metric: the subject of the run first, its machine last."""
     known = (i for i, prefix in enumerate(_ORDER) if prefix and key.startswith(prefix))
     return next(known, _ORDER.index("")), key
 

@@ -100,7 +100,8 @@ def document(result: WaitResult, text: str) -> RunsWaitDocument:
 
 
 def _note_hosts(waits: list[RunWait]) -> None:
-    """What cannot be seen from here is said before it is waited for."""
+    """Print a note about runs of other hosts, which cannot be observed from here, before the
+    wait."""
     for one in waits:
         standing = one.standing
         if standing.is_elsewhere:

@@ -31,8 +31,8 @@ class ExistingState(Enum):
 
 
 def existing_state(run: RunDir, *, kind: str) -> ExistingState:
-    """Raises UsageError where the folder holds a run of another kind, InUseError where another host
-    works on it.
+    """The state of an existing run. Raises UsageError if the folder holds a run of another kind,
+    InUseError if another host works on it.
     """
     found = run.metadata().get("kind")
     if found != kind:

@@ -18,7 +18,7 @@ SHORTEST = 2  # the last token is only a target
 
 
 def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong in the sections of a config; some of them may be away."""
+    """Problems in the sections of a config; some sections may be missing."""
     model, data = sections.get("model"), sections.get("data")
     if model and not model.architecture:
         yield from model.unknown_shape()
@@ -36,7 +36,7 @@ def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _head_problems(model: Any, optimizer: Any) -> Iterator[Problem]:
-    """What is said of a head that is the embedding."""
+    """Problems of settings for a head that is the embedding."""
     what = "the head is the embedding: model.architecture.tie_word_embeddings is true"
     if optimizer and optimizer.head_lr is not None:
         yield Problem("optimizer.head_lr", what, "set optimizer.embedding_lr")

@@ -35,7 +35,7 @@ def own_class(mode: str) -> OwnClass | None:
 
 
 def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong in the sections of a config; some of them may be away."""
+    """Problems in the sections of a config; some sections may be missing."""
     yield from _odd_numbers(sections.get("recipe") or {}, "recipe")
 
 

@@ -50,7 +50,7 @@ def required(mode: str) -> tuple[str, ...]:
 
 
 def recipe_problems(mode: str, sections: Mapping[str, Any]) -> Iterator[Problem]:
-    """What `mode` finds wrong in the sections of a config; some of them may be away."""
+    """Problems that the recipe `mode` finds in the sections of a config; some may be missing."""
     entry = entry_of(mode)
     yield from own.problems(sections) if entry is None else entry.problems(sections)
     yield from _unread(mode, sections)
@@ -89,7 +89,7 @@ def chosen(fields: Iterable[str], sections: Mapping[str, Any]) -> Iterator[tuple
 
 
 def settings_type(mode: str) -> type[Section] | None:
-    """Of the section `recipe`; None: it has none, or is free."""
+    """The type of the section `recipe`; None: it has none, or any content is allowed."""
     entry = entry_of(mode)
     return None if entry is None else entry.settings
 

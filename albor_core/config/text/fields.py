@@ -94,7 +94,7 @@ class FieldTree:
         return {} if section is None else dict(limits(section.model_fields[names[-1]]))
 
     def suggestion(self, path: KeyPath) -> str:
-        """What an unknown field may have been meant to be, as a sentence, or nothing."""
+        """A sentence with the field that an unknown one may stand for, or ""."""
         import difflib  # noqa: PLC0415  1 ms that every reader of a config would pay
 
         names = [str(part) for part in path]

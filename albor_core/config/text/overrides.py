@@ -56,7 +56,7 @@ def override(
 
 
 def _of_secret(dotted: str) -> tuple[str, str, str]:
-    """What an override would give away, of which field, and the way around it."""
+    """The secret that an override would reveal, its field, and the alternative."""
     if dotted.strip().startswith("monitoring.otlp"):
         return "a header", "monitoring.otlp.headers", "use OTEL_EXPORTER_OTLP_HEADERS"
     return "a URL", "monitoring.notify", "use url_env"

@@ -148,7 +148,7 @@ def shown_value(value: object) -> str:
 
 
 def words_of(detail: Any, shown: str) -> str:
-    """What pydantic found of a value that is shown so, wherever that stands."""
+    """Pydantic's error of a value, in Albor's wording."""
     match detail["type"]:
         case "missing":
             return "is required"
@@ -172,6 +172,6 @@ def words_of(detail: Any, shown: str) -> str:
 
 
 def _range(bounds: Mapping[str, float], broken: Mapping[str, Any]) -> str:
-    """What a number may be; the end of the store's integers only where it is broken."""
+    """The allowed range of a number; the limit of the store's integers only if it is violated."""
     told = {k: v for k, v in bounds.items() if k in broken or v < 2**62}
     return " and ".join(f"{word} {told[k]:.12g}" for k, word in LIMIT_WORDS.items() if k in told)

@@ -91,7 +91,8 @@ def _is_id(word: str) -> bool:
 
 
 def _apply(operators: list[str], values: list[bool], rank: int) -> None:
-    """Those on top that bind at least as closely as `rank`, down to a parenthesis."""
+    """Apply operators on top of the stack that bind at least as tightly as `rank`, down to a
+    parenthesis."""
     while operators and _RANK.get(operators[-1], -1) >= max(rank, 1):
         right, left = values.pop(), values.pop()
         values.append(left or right if operators.pop() == "OR" else left and right)

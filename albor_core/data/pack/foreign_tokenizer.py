@@ -104,7 +104,7 @@ def _left_out(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _processors(part: Any) -> Iterator[str]:
-    """Those that add tokens, in a sequence or alone."""
+    """Post-processors that add tokens, in a sequence or single."""
     if not isinstance(part, dict):
         return
     for one in part.get("processors") or []:

@@ -119,7 +119,7 @@ def plan_pretokenize(
 
 
 def _size(plan: ShardPlan, sample: _Sample, seq_len: int, shard_sequences: int) -> int | None:
-    """Of the shards: as the whole rows of the sample pack."""
+    """The size of the shards, estimated from the packed whole rows of the sample."""
     ids = sample.ids[: len(sample.ids) // seq_len * seq_len]
     if plan.tokens is None or plan.documents is None or not len(ids):
         return None
@@ -169,7 +169,8 @@ def _with_estimates(plan: ShardPlan, sample: _Sample, seq_len: int) -> ShardPlan
 
 
 def _with_shares(plan: ShardPlan, lengths: list[int], seq_len: int) -> ShardPlan:
-    """As though the documents of the sample were all; nothing where they fill no row."""
+    """The plan with shares of cut documents and rows, as if the sample were everything; unchanged
+    if it fills no row."""
     ends = np.cumsum(lengths, dtype=np.int64)
     rows = int(ends[-1]) // seq_len
     if not rows:
@@ -186,7 +187,7 @@ def _with_shares(plan: ShardPlan, lengths: list[int], seq_len: int) -> ShardPlan
 
 
 def _id_bytes(vocab_size: int) -> int:
-    """Of the ids in the work folder, and of the shards, which are packed no worse."""
+    """Bytes per token of the ids in the work folder, and an upper bound for the shards."""
     return 2 * (2 if vocab_size <= 1 << 16 else 4)
 
 
@@ -204,7 +205,7 @@ class _Sample(NamedTuple):
 
 
 def _sample(source: PackInput, encoder: PackTokenizer, most: int) -> _Sample | None:
-    """None where they hold no token."""
+    """A sample of the first documents; None if they hold no token."""
     texts: list[str] = []
     size = 0
     for _, data in source.corpora[0].documents():

@@ -122,7 +122,8 @@ def packed_corpus(
 
 @contextmanager
 def _alone(folder: Path, say: Callable[[str], None] | None) -> Iterator[None]:
-    """Of several runs that begin at once one packs, and the others find it packed."""
+    """Hold a lock, so that of several runs that begin at once one packs, and the others use its
+    result."""
     private_folder(folder.parent)
     with folder.with_name(f"{folder.name}.lock").open("wb") as lock:
         try:

@@ -68,7 +68,7 @@ _SMALL_ID = 1 << 16
 
 @dataclass(frozen=True)
 class ShardReport:
-    """What `pretokenize` made, or found already made."""
+    """The result of `pretokenize`, new or found."""
 
     out_dir: Path
     splits: dict[str, Manifest]
@@ -194,7 +194,8 @@ class _Packing:
         return tuple(job.made(number, result) for number, result in enumerate(results))
 
     def _divide(self, units: tuple[EncodedUnit, ...]) -> tuple[list[SplitTotals], Membership]:
-        """Raises DataError where a split does not fill a row."""
+        """The totals of each split and its membership rule. Raises DataError if a split does not
+        fill a row."""
         membership = Membership(self._largest(units))
         totals = [SplitTotals(name) for name in self.source.names]
         for unit in units:
@@ -214,7 +215,7 @@ class _Packing:
         return totals, membership
 
     def _largest(self, units: tuple[EncodedUnit, ...]) -> float | None:
-        """None where nothing is held out here."""
+        """The size beyond which a held-out document trains; None if nothing is held out."""
         if self.source.rule is None:
             return None
         documents = size = 0
@@ -274,7 +275,7 @@ class _Packing:
         return made, skipped
 
     def _hashes(self, units: tuple[EncodedUnit, ...]) -> dict[str, str]:
-        """Of the documents that each split's corpus holds."""
+        """Hashes of the documents in the corpus of each split."""
         digests = [CorpusHash() for _ in self.source.corpora]
         for unit in units:
             digests[unit.part].take(unit.entries())
@@ -315,7 +316,7 @@ class _Packing:
         )
 
     def _told(self, total: SplitTotals, whole: Wholeness) -> dict[str, Any]:
-        """What the manifest says beside that: where the tokens are from, and how they lie."""
+        """Further fields of the manifest: the origin of the tokens, and their layout."""
         record = read_record(self.source.corpus_of(total.name).path)
         own = {
             "step": "pretokenize",

@@ -36,7 +36,7 @@ _KEPT = ("chat_template", "add_bos_token", "add_eos_token", "unk_token")
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """None where there is none, or nothing says which."""
+    """The ids of special tokens; None if there is none, or if it is unknown."""
 
     eos: int | None = None
     bos: int | None = None
@@ -44,7 +44,7 @@ class SpecialIds:
 
     @property
     def first(self) -> int | None:
-        """What stands before a text: documents are packed with an eos after each and no bos."""
+        """The token before a text: documents are packed with an eos after each and no bos."""
         return self.eos if self.bos is None else self.bos
 
 
@@ -86,7 +86,7 @@ def end_of_text(tokenizer: Tokenizer, path: Path, chosen: str | None = None) -> 
 
 
 def special_ids(tokenizer: Tokenizer, path: Path) -> SpecialIds:
-    """What the tokenizer says by itself; raises nothing."""
+    """The special tokens by the tokenizer alone; raises nothing."""
     try:
         eos: int | None = end_of_text(tokenizer, path)
     except DataError:
@@ -127,14 +127,15 @@ def _documents(path: Path) -> Mapping[str, Any]:
 
 
 def token_of_role(path: Path, role: str) -> str | None:
-    """What the files beside a tokenizer call `eos_token` and the like; None where they do not."""
+    """The token that the files beside a tokenizer name for a role such as `eos_token`; None if they
+    do not."""
     told = _documents(path).get(role)
     text = told.get("content") if isinstance(told, dict) else told
     return text if isinstance(text, str) else None
 
 
 def _one(tokenizer: Tokenizer, path: Path, role: str, names: tuple[str, ...]) -> int | None:
-    """By its role, or the only one of `names` that is special."""
+    """The token of a role, or the only special one of `names`."""
     named = token_of_role(path, role)
     found = [name for name in names if name in _specials(tokenizer)]
     name = named or (found[0] if len(found) == 1 else None)

@@ -29,7 +29,7 @@ _LARGEST_ID = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class TokenFooter:
-    """What a shard's footer says, without reading a token."""
+    """Facts in a shard's footer, read without any token."""
 
     rows: int
     tokens: int

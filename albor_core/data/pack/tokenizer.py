@@ -43,7 +43,8 @@ _MAX_TOKENIZER_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class TokenizerReport:
-    """What training wrote. `vocab_size` is below the request when the corpus ran out of merges."""
+    """The result of a training. `vocab_size` is below the request when the corpus ran out of
+    merges."""
 
     out: Path
     vocab_size: int
@@ -80,7 +81,7 @@ class TokenizerPlan:
 
 @dataclass(frozen=True)
 class TextFigures:
-    """What a text is made of."""
+    """The composition of a text."""
 
     bytes: int
     lines: int
@@ -158,7 +159,7 @@ class _Inputs:
         return sum(corpus.text_bytes for corpus in self.corpora)
 
     def texts(self) -> Iterator[str]:
-        """Those that can be trained on; the last is cut where the lines are enough."""
+        """Texts that can be trained on; the last is cut at the limit of lines."""
         left = self.max_lines
         for corpus in self.corpora:
             for _, data in corpus.documents():
@@ -173,7 +174,7 @@ class _Inputs:
                     return
 
     def figures(self, most: int) -> TextFigures:
-        """Of the first `most` bytes of text, or some more."""
+        """The composition of the first `most` bytes of text, or some more."""
         size = lines = 0
         letters: set[str] = set()
         for text in self.texts():

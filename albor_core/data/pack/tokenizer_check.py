@@ -152,7 +152,7 @@ def random_texts() -> list[str]:
 
 
 def promises_round_trip(document: Mapping[str, Any]) -> bool:
-    """Of a tokenizer.json: it works on bytes, and they are the text's."""
+    """Whether a tokenizer.json works on bytes, unchanged from the text."""
     kinds = {*_types(document.get("pre_tokenizer")), *_types(document.get("decoder"))}
     changes = {*_types(document.get("normalizer"))}
     return "ByteLevel" in kinds and not changes & {*_NORMALISED}
@@ -171,7 +171,7 @@ def byte_tokens(tokenizer: Tokenizer, document: Mapping[str, Any]) -> int | None
 
 
 def _types(part: Any) -> Iterator[str]:
-    """Of a normalizer, pre-tokenizer or decoder, which may be a sequence of them."""
+    """The types of a normalizer, pre-tokenizer or decoder, which may be a sequence of several."""
     if isinstance(part, dict):
         yield str(part.get("type"))
         for key in ("normalizers", "pretokenizers", "decoders"):

@@ -33,7 +33,7 @@ _FORMATS = {
 
 
 def kind_specials(kind: str) -> tuple[str, ...]:
-    """What a kind needs beside the special tokens of all."""
+    """Special tokens that a kind needs besides the common ones."""
     return (UNKNOWN,) if kind == "wordpiece" else ()
 
 
@@ -103,7 +103,7 @@ def _words(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def names_beside(kind: str, target: Path) -> list[Path]:
-    """What `files_beside` would write."""
+    """The paths that `files_beside` would write."""
     prefix = "" if target.name == "tokenizer.json" else f"{target.stem}-"
     return [target.with_name(f"{prefix}{name}") for name in _FORMATS[kind]]
 

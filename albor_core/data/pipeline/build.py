@@ -69,7 +69,7 @@ class How:
 
 @dataclass(frozen=True)
 class Made:
-    """What one stage left."""
+    """The result of a stage."""
 
     stage: str
     out: Path
@@ -98,7 +98,7 @@ class BuildStage:
 
 
 def stages(recipe: BuildRecipe, out: Path) -> list[BuildStage]:
-    """In the order in which they are done."""
+    """The stages in the order in which they run."""
     _refuse_without_sentinels(recipe)
     found = [_import_stage(recipe, out / "import")]
     corpus = out / "import"
@@ -149,7 +149,7 @@ def stages(recipe: BuildRecipe, out: Path) -> list[BuildStage]:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build made."""
+    """The result of a build."""
 
     out: Path
     made: tuple[Made, ...]
@@ -225,7 +225,8 @@ def plan_build(loaded: LoadedRecipe, out: Path) -> BuildPlan:
 
 
 def _state(stage: BuildStage) -> str:
-    """By what is there; whether it is of this recipe, the build itself says."""
+    """The state of a stage, by the files that exist; the build checks whether they are of this
+    recipe."""
     places = [stage.out / part for part in stage.parts] or [stage.out]
     made = [one.is_file() or (one / MANIFEST_NAME).exists() for one in places]
     if any(made) and not all(made):
@@ -236,7 +237,7 @@ def _state(stage: BuildStage) -> str:
 
 
 def _do(stage: BuildStage, how: How) -> Made:
-    """With force only what differs is made anew: an equal output is reused."""
+    """Run a stage. With force only different outputs are made anew: an equal one is reused."""
     gentle = How(how.workers, False, how.progress)
     if not how.force or not stage.out.exists():
         return stage.do(gentle)

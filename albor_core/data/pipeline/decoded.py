@@ -76,7 +76,7 @@ def _documents(
 
 
 def _pieces(ids: NDArray[np.uint32], end: int | None) -> Iterator[tuple[NDArray[np.uint32], bool]]:
-    """Of a row, and whether a document ends with each."""
+    """The pieces of a row, and whether a document ends with each."""
     if end is None:
         yield ids, True
         return

@@ -17,7 +17,7 @@ N = TypeVar("N", int, float)
 
 @dataclass
 class SourceStats:
-    """Of one source. `documents_in`: before the first step; `dropped`: by all steps."""
+    """Counts of one source. `documents_in`: before the first step; `dropped`: by all steps."""
 
     documents_in: int | None = None
     documents: int = 0
@@ -47,7 +47,8 @@ class SourceStats:
 
 
 def sources_of(steps: History) -> dict[str, SourceStats]:
-    """By name. Sources of which all that was left fell to other parts of a split are left out."""
+    """Sources by name. Sources whose remaining documents all went to other parts of a split are
+    left out."""
     found: dict[str, SourceStats] = {}
     for step in steps:
         for name, counts in step.get("sources", {}).items():
@@ -62,7 +63,7 @@ def sources_of(steps: History) -> dict[str, SourceStats]:
 
 
 def source_facts(steps: History) -> dict[str, Mapping[str, Any]]:
-    """What the imports say of each source: commit, licence, where it comes from."""
+    """Facts of each source from the imports: commit, licence, origin."""
     return {
         str(fact["source"]): fact
         for step in steps

@@ -100,7 +100,7 @@ def _files(distribution: Distribution, root: Path) -> Iterator[str]:
 
 
 def _licence(distribution: Distribution) -> str | None:
-    """As an SPDX expression, where the package says it or one of its files is its text."""
+    """The licence as an SPDX expression, if the package declares it or a file has its text."""
     said = distribution.metadata["License-Expression"]
     if said and _SPDX.fullmatch(said):
         return str(said)

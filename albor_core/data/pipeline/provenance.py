@@ -81,7 +81,7 @@ def _data_hash(found: DataStats) -> str | None:
 
 
 def _tokenizer(found: DataStats) -> str | None:
-    """Of all splits; None where they differ or do not say."""
+    """The tokenizer of all splits; None if they differ or do not name it."""
     hashes = {load_manifest(folder).tokenizer_sha256 for folder in _folders(found)}
     return hashes.pop() if len(hashes) == 1 else None
 
@@ -235,7 +235,7 @@ def _table(head: Sequence[str], rows: Any) -> Iterator[str]:
 
 
 def _figure(value: object) -> str:
-    """Of a cell: what came from outside cannot end it."""
+    """The text of a table cell, escaped so that foreign text cannot end the cell."""
     if value is None:
         return "unknown"
     if isinstance(value, int) and not isinstance(value, bool):

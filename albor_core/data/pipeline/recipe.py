@@ -78,7 +78,7 @@ class ImportSection(Section):
     """Of installed-packages, the distributions to take; all where it is empty."""
 
     def paths(self) -> list[str]:
-        """Of all sources."""
+        """The paths of all sources."""
         return [one.path for one in self.sources]
 
     def problems(self) -> Iterator[Problem]:
@@ -295,7 +295,7 @@ def load_recipe(path: Path) -> LoadedRecipe:
 
 
 def parse_recipe(raw: bytes, *, file: str) -> BuildRecipe:
-    """Raises ConfigError with every problem."""
+    """The parsed recipe. Raises ConfigError with every problem."""
     document, unread = read_yaml(raw, file=file)
     if not isinstance(document.data, dict):
         what = "is empty" if document.data is None else "is not a mapping of steps"

@@ -45,7 +45,7 @@ class SplitStats:
 
 @dataclass(frozen=True)
 class DataStats:
-    """What is at `path`; `to_json` is albor.data.stats/1."""
+    """Statistics of the data at `path`; `to_json` is albor.data.stats/1."""
 
     path: Path
     kind: str
@@ -184,7 +184,7 @@ def _shard_stats(path: Path, kind: str, manifests: Sequence[Manifest]) -> DataSt
 
 
 def _histories(said: Sequence[Mapping[str, Any]]) -> list[History]:
-    """Of the splits, those that are equal once."""
+    """The distinct histories of the splits."""
     found: list[History] = []
     for one in said:
         if (history := list(one.get("history") or ())) and history not in found:
@@ -193,7 +193,7 @@ def _histories(said: Sequence[Mapping[str, Any]]) -> list[History]:
 
 
 def _steps(histories: Sequence[History]) -> History:
-    """Of all histories, what several of them have in common once."""
+    """The steps of all histories; common steps appear once."""
     return [
         step
         for number, history in enumerate(histories)
@@ -240,14 +240,14 @@ def _shard_sources(
 
 
 def _lost(dropped: Mapping[str, int]) -> dict[str, int]:
-    """What no split has."""
+    """Counts of dropped documents that are in no split."""
     return {
         reason: number for reason, number in dropped.items() if reason not in (OTHER_PART, NO_PART)
     }
 
 
 def _licences(sources: Mapping[str, SourceStats], steps: History) -> Counter[str]:
-    """By what the imports say of the sources; empty where none says anything."""
+    """Licences of the sources, from their imports; empty if none names any."""
     facts = source_facts(steps)
     found: Counter[str] = Counter()
     for name, one in sources.items() if facts else ():
@@ -256,7 +256,7 @@ def _licences(sources: Mapping[str, SourceStats], steps: History) -> Counter[str
 
 
 def _lengths(said: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """In tokens; None where a split says nothing of it."""
+    """Length statistics in tokens; None if a split has none."""
     lengths = LengthHistogram()
     for one in said:
         if not one.get("histogram"):

@@ -198,7 +198,7 @@ def _url(path: Path) -> str | None:
 
 
 def _said(path: Path, *arguments: str) -> str:
-    """What git prints. Raises AlborError with what it says against it."""
+    """The output of git. Raises AlborError with its error message."""
     process = _started([*git_command(path), *arguments], stdin=subprocess.DEVNULL)
     out, complaint = process.communicate()
     if process.returncode:

@@ -52,7 +52,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user wants of the sources."""
+    """The user's options for the sources."""
 
     suffixes: tuple[str, ...] = (".py",)
     exclude: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ def printable(name: str) -> str:
 
 
 def row_licence(said: Any) -> str | None:
-    """What a row says of its licence, where it looks like an SPDX expression."""
+    """The licence of a row, if it looks like an SPDX expression."""
     return said if isinstance(said, str) and _SPDX.fullmatch(said) else None
 
 

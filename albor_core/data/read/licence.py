@@ -77,7 +77,7 @@ _PRINTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def is_licence_file(name: str) -> bool:
-    """By the name of a file in the root of a repository."""
+    """Whether a file in the root of a repository has the name of a licence."""
     return _NAMES.fullmatch(name) is not None
 
 

@@ -80,7 +80,8 @@ def parquet_units(path: Path, column: str) -> Iterator[tuple[int, int, list[Any]
 def parquet_documents(
     path: Path, what: list[Any], column: str, max_bytes: int
 ) -> Iterator[Document]:
-    """Raises DataError for a file that changed, cannot be decoded, or expands too far."""
+    """The documents of a piece. Raises DataError for a file that changed, cannot be decoded, or
+    expands too far."""
     first, groups, row, stamp = what
     if stamp_file(path) != tuple(stamp):
         raise changed(path)
@@ -151,7 +152,7 @@ def _may_lack(footer: Any, group: int, column: str) -> bool:
 
 
 def _batch_rows(path: Path, group: int, columns: list[str]) -> int:
-    """So many that the longest values of the dictionaries, repeated, stay within 32 MiB."""
+    """The rows per batch, so that the longest dictionary values, repeated, stay within 32 MiB."""
     reader = pq.ParquetFile(path, pre_buffer=False, read_dictionary=columns)
     longest = 1
     for batch in reader.iter_batches(
@@ -189,7 +190,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _footer(path: Path) -> Any:
-    """Raises DataError for one that cannot be true of a file of this size."""
+    """The footer. Raises DataError for one that is impossible for a file of this size."""
     size = stamp_file(path)[0]
     try:
         with path.open("rb") as stream:

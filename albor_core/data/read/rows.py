@@ -93,7 +93,7 @@ def json_units(path: Path) -> Iterator[tuple[int, int, list[Any]]]:
 
 
 def json_documents(path: Path, what: list[Any], column: str, max_bytes: int) -> Iterator[Document]:
-    """Of one piece. Raises DataError for a file that is not what it was, or is damaged."""
+    """The documents of one piece. Raises DataError for a file that changed or is damaged."""
     start, end, first, stamp = what
     with _opened(path, tuple(stamp)) as stream:
         stream.seek(start)
@@ -108,7 +108,7 @@ def json_documents(path: Path, what: list[Any], column: str, max_bytes: int) -> 
 
 
 def _longest_line(max_bytes: int) -> int:
-    """Of JSON, where a text has escapes and other columns stand beside it."""
+    """The longest line of JSON, in which a text has escapes and other columns beside it."""
     return 8 * max_bytes + (1 << 20)
 
 
@@ -168,7 +168,8 @@ def csv_units(path: Path) -> Iterator[tuple[int, int, list[Any]]]:
 
 
 def csv_documents(path: Path, what: list[Any], column: str, max_bytes: int) -> Iterator[Document]:
-    """Raises DataError for a file that is not what it was, or whose quotes do not match."""
+    """The documents of a file. Raises DataError for a file that changed, or whose quotes do not
+    match."""
     with _opened(path, tuple(what[0])) as stream:
         rows = _csv_rows(path, stream)
         _, header = next(rows, (0, []))

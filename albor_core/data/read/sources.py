@@ -50,7 +50,7 @@ _STEP, _UNITS = "import", "units"
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import wrote, and why the rest was left out."""
+    """The result of an import, and the reasons of left-out documents."""
 
     files: int
     """Documents: files, or rows."""
@@ -214,7 +214,8 @@ def named(
 
 
 def _with_origin(source: InputSource, asked: Asked) -> InputSource:
-    """With what the user says of it; of a file its hash, since a URL may give another tomorrow."""
+    """The source with the origin that the user gave; for a file its hash, since a URL may
+    change."""
     origin = asked.origin_of(source.path)
     if origin == Origin():
         return source
@@ -224,14 +225,14 @@ def _with_origin(source: InputSource, asked: Asked) -> InputSource:
 
 
 def _apart(output: Output) -> frozenset[str]:
-    """What is written here while the sources are read."""
+    """Paths that the import itself writes while the sources are read."""
     there = output.path.resolve()
     beside = () if there.is_dir() else (str(part_of(there)),)
     return frozenset((str(there), str(Output(there).work), *beside))
 
 
 def recognised(name: str, path: Path, asked: Asked, apart: frozenset[str]) -> InputSource:
-    """With its kind, and what its file or git says of it."""
+    """The source with its kind, and facts from its file or git."""
     if path.is_dir():
         source = InputSource(name, path, "folder")
         return git.described(source, asked, apart) if asked.git else source
@@ -332,7 +333,7 @@ class _Listing:
 
 @dataclass
 class _Found:
-    """What all pieces together are."""
+    """The combined facts of all pieces."""
 
     counts: Counts = field(default_factory=Counts)
     corpus_hash: str = ""

@@ -55,7 +55,7 @@ def units_of(
 
 
 def documents_of(source: InputSource, what: Any, asked: Asked) -> Iterator[Document]:
-    """Of one piece, in order."""
+    """The documents of one piece, in order."""
     column, most = str(source.column), asked.max_bytes
     match source.kind:
         case "folder" | "git" | "package":
@@ -112,7 +112,7 @@ class TakeIn:
         return {"part": part, "counts": piece.counts.to_json(), "sample": sample}
 
     def keys(self, number: int) -> Path:
-        """Of one piece."""
+        """The file of keys of one piece."""
         return self.folder / "keys" / f"{number:05d}"
 
 

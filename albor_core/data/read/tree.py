@@ -129,7 +129,7 @@ def file_units(entries: Iterator[Entry], cap: int) -> Iterator[tuple[int, int, l
 
 
 def text_entry(path: Path) -> Iterator[Entry]:
-    """Of a text file that is a source by itself."""
+    """The entry of a text file that is a source by itself."""
     yield (path.name, *stamp_of(path.stat()))
 
 

@@ -38,7 +38,7 @@ class CorpusHash:
 
     @staticmethod
     def entry(key: str, text: bytes) -> bytes:
-        """What stands for one document; those of many may be made elsewhere and joined."""
+        """The hash entry of one document; entries may be computed elsewhere and joined."""
         name = key.encode("utf-8")
         return len(name).to_bytes(4, "little") + name + hashlib.sha256(text).digest()
 

@@ -39,7 +39,8 @@ class SourceCounts:
 
 @dataclass
 class Counts:
-    """Of all sources; `+=` adds what another part of the corpus says, in the order of the parts."""
+    """Counts of all sources; `+=` adds those of another part of the corpus, in the order of the
+    parts."""
 
     sources: dict[str, SourceCounts] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Counts:
     """Lists of JSON objects that a step has beside these, at most `FINDINGS` in each."""
 
     def source(self, name: str) -> SourceCounts:
-        """Of that source, to be added to."""
+        """The counts of a source, to be added to."""
         return self.sources.setdefault(name, SourceCounts())
 
     def drop(self, source: str, key: str, reason: str) -> None:
@@ -75,14 +76,14 @@ class Counts:
 
     @property
     def total(self) -> SourceCounts:
-        """Of all sources together."""
+        """The sum over all sources."""
         whole = SourceCounts()
         for one in self.sources.values():
             whole += one
         return whole
 
     def to_json(self) -> dict[str, Any]:
-        """As a record keeps them; `from_json` reads it."""
+        """The counts for a record; `from_json` reads them."""
         return {
             "sources": {
                 name: {
@@ -102,7 +103,7 @@ class Counts:
 
 
 def from_json(document: Mapping[str, Any]) -> Counts:
-    """Raises KeyError, TypeError or AttributeError for what is not such a document."""
+    """The counts of a record. Raises KeyError, TypeError or AttributeError for other documents."""
     sources = {
         name: SourceCounts(
             one["documents_in"],

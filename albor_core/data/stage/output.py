@@ -44,7 +44,7 @@ class Output(OutputPlace):
         return earlier if self.is_file and earlier.is_dir() else super().work
 
     def record(self) -> CorpusRecord | None:
-        """Of what is there and whole."""
+        """The record of an existing complete output."""
         return read_record(self.path) if self.path.exists() else None
 
     def check(self) -> None:
@@ -73,7 +73,7 @@ class Output(OutputPlace):
 
 
 def write_part(folder: Path, number: int, table: pa.Table) -> dict[str, Any] | None:
-    """One part; its name, rows, bytes and SHA-256. None, and no file, for no rows."""
+    """Write one part; return its name, rows, bytes and SHA-256. None, and no file, for no rows."""
     return stream_part(folder, number, iter((table,)))
 
 
@@ -102,7 +102,7 @@ def stream_part(
 def corpus_writer(
     path: Path | pa.BufferOutputStream, schema: pa.Schema, is_final: bool = True
 ) -> pq.ParquetWriter:
-    """With every setting that reaches the file fixed."""
+    """A Parquet writer with every setting fixed that affects the file."""
     return pq.ParquetWriter(
         path,
         schema,
@@ -116,7 +116,7 @@ def corpus_writer(
 
 
 def write_rows(writer: pq.ParquetWriter, table: pa.Table) -> None:
-    """As row groups of about `ROW_GROUP_BYTES` of text."""
+    """Write a table in row groups of about `ROW_GROUP_BYTES` of text."""
     text = table.column("text")
     rows = max(1, int(table.num_rows * ROW_GROUP_BYTES / max(1, text.nbytes)))
     writer.write_table(table, row_group_size=rows)

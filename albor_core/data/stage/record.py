@@ -29,7 +29,7 @@ FOOTER_KEY = b"albor.corpus"
 
 @dataclass(frozen=True)
 class CorpusRecord:
-    """What the last step said of the corpus it made, and what those before it said of theirs."""
+    """The record of the last step of a corpus, and those of the steps before."""
 
     step: str
     settings: Mapping[str, Any]
@@ -117,6 +117,7 @@ def content_hash(corpus: Corpus) -> str:
 
 
 def corpus_identity(step: str, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """Of all that an output depends on; `inputs`: a name -> the hash of what is read."""
+    """The identity of an output from everything it depends on; `inputs`: a name -> the hash of what
+    is read."""
     document = {"step": step, "settings": dict(settings), "inputs": dict(inputs)}
     return identity_of(document, "sha256")

@@ -52,7 +52,7 @@ again after a kill.
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step made, or found already made."""
+    """The result of a step, new or found."""
 
     out: Path
     record: CorpusRecord
@@ -197,7 +197,7 @@ def spread(units: int) -> list[int]:
 
 
 def plan_output(source: Path, out: Path) -> tuple[Problem, ...]:
-    """What is wrong with a corpus and an output, whatever the step."""
+    """Problems of a corpus and an output, whatever the step."""
     problems: list[Problem] = []
     try:
         open_corpus(source)
@@ -242,7 +242,8 @@ class DocumentsDone:
 
 
 def step_identity(source: Path, step: Step) -> str:
-    """Of what `run_step` makes of the corpus at `source`. Raises NotFoundError, DataError."""
+    """The identity of what `run_step` makes of the corpus at `source`. Raises NotFoundError,
+    DataError."""
     return corpus_identity(
         step.name, step.settings(), {"corpus": content_hash(open_corpus(source))}
     )
@@ -271,7 +272,7 @@ def stamps(corpus: Corpus) -> list[Stamp]:
 
 
 def planned_action(output: Output, identity: str, *, force: bool) -> str:
-    """What would be done with what is there: keep, resume or replace it; or write. Raises as
+    """The action for an existing output: keep, resume or replace it; or write. Raises as
     `made_before`.
     """
     output.check()

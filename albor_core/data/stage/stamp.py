@@ -16,7 +16,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def stamp_file(path: Path) -> Stamp:
-    """Raises DataError naming a file that cannot be looked at."""
+    """The stamp of a file. Raises DataError naming an inaccessible one."""
     try:
         return stamp_of(path.stat())
     except OSError as error:

@@ -31,7 +31,7 @@ class Unit:
 
 
 def units_of(corpus: Corpus) -> tuple[Unit, ...]:
-    """In the corpus' order; a function of the files' footers alone."""
+    """The units in the corpus' order; a function of the files' footers alone."""
     units: list[Unit] = []
     for file in corpus.files:
         footer = read_footer(file)

@@ -82,7 +82,7 @@ class RunArchive:
         return {key: curve for key, curve in found.items() if not curve.is_empty}
 
     def log(self, name: LogName | None, top: int | None, count: int, needle: str = "") -> LogWindow:
-        """Some lines of a log; see LogShelf."""
+        """A window of lines of a log; see LogShelf."""
         return self._logs.window(name, top, count, needle)
 
     def config(self) -> ConfigView:
@@ -93,11 +93,11 @@ class RunArchive:
         return self._config.look(params)
 
     def card(self) -> RunCard:
-        """What it is, who it is related to, what it left and how it died."""
+        """The card of a run: what it is, its relatives, what it left and how it died."""
         return self._card.look()
 
     def data(self) -> RunData:
-        """What it reads, and whether that still lies where it lay."""
+        """The data that the run reads, and whether it is still in its place."""
         run_id, told = self.run.id, read_json(self.run.run_json)
         if not told:
             detail = self._asked("detail", lambda r: r.detail(run_id))
@@ -107,7 +107,7 @@ class RunArchive:
         return run_data(told, resolved, figures, str(self.run.path))
 
     def checkpoints(self) -> ShelfView:
-        """What lies in the folder of checkpoints, with what events say about it."""
+        """The contents of the checkpoint folder, with events about them."""
         run_id = self.run.id
         # of the newest attempt: a rewind takes back what it repeats
         points = self._asked("val", lambda r: r.points(run_id, "val/loss", limit=VALIDATIONS))

@@ -115,7 +115,7 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class _Stored:
-    """What the run's own store says; nothing, where it cannot say anything."""
+    """The contents of the run's own store; empty if it is unreadable."""
 
     facts: Document = field(default_factory=dict)
     argv: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class CardShelf:
         )
 
     def _people(self, stored: _Stored) -> tuple[tuple[NoteRow, ...], tuple[str, ...]]:
-        """What they say, as the run's own file has it this moment; where that is gone, a store."""
+        """Notes and tags, from the run's own file as it is now; if that is gone, from a store."""
         mark = None if self._is_copy else _mark(self._run.annotations)
         if mark is None:
             return stored.notes, stored.tags
@@ -264,6 +264,6 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 
 
 def relative(row: RunRow) -> Relative:
-    """What is shown of a related run: what it does now, and how far it is by its store."""
+    """A related run as it is shown: its present status, and its step by its store."""
     name = row.name if row.name != row.id else ""
     return Relative(row.id, name, status_of(row), row.last_step, row.path)

@@ -61,7 +61,7 @@ class Shelf:
     def look(
         self, events: Iterable[EventRow] = (), losses: Mapping[int, float] | None = None
     ) -> ShelfView:
-        """What is there. `events` are the run's, `losses` validation losses by step."""
+        """The present checkpoints. `events` are the run's, `losses` validation losses by step."""
         told = [event for event in events if event.name.startswith("checkpoint.")]
         written = {e.step for e in told if e.name == "checkpoint.saved"}
         found, problem = self._entries(len(written))
@@ -136,7 +136,7 @@ def _ranked(
 
 
 def _fault(path: Path, step: int, manifest: Mapping[str, Any] | None) -> str:
-    """What is wrong at first sight: a missing manifest, a file of another size; "" if nothing."""
+    """A fault visible without reading the files: a missing manifest, a wrong size; "" if none."""
     if manifest is None:
         return "manifest.json is missing or no JSON document"
     if integer(manifest, "step") != step:

@@ -40,7 +40,7 @@ _MARKS = frozenset(" ^~")  # below the part of a line that failed
 
 
 def words_of(crash: CrashView) -> tuple[str, ...]:
-    """What it died of in a line, and what its reason says beyond that."""
+    """The cause of death in a line, and further words of its reason."""
     why = crash.error or crash.hang or crash.reason or crash.kind
     said = why.rpartition(" (")[0] if why.endswith(")") else why
     if crash.reason in why:

@@ -38,7 +38,7 @@ class LogName:
 
 @dataclass(frozen=True)
 class LogWindow:
-    """Some lines of a log, and where they stand. Lines are clean text."""
+    """A window of lines of a log, with its position. Lines are clean text."""
 
     name: LogName | None = None  # None: there is no log
     names: tuple[LogName, ...] = ()  # all there are, oldest first

@@ -250,7 +250,7 @@ _SERIES = {
 def _replay_machine(
     reader: Reader, run_id: str, rule: Rule, keys: Sequence[str]
 ) -> tuple[tuple[Alert, ...], int]:
-    """What it would have said, and of how many samples."""
+    """The alerts that the rule would have raised, and the number of samples."""
     names = {
         key: name
         for figure in rule.condition.figures
@@ -273,7 +273,7 @@ def _replay_machine(
 
 
 def _figure_of(key: str, wanted: str) -> str | None:
-    """What a series is as a figure of rules, if it is the wanted one or that of some GPU."""
+    """The figure of rules for a series, if it is the wanted one or that of a GPU."""
     gpu, dot, name = wanted.partition(".")
     if not wanted.startswith("gpu") or not dot:
         return wanted if _SERIES.get(wanted) == key else None

@@ -35,7 +35,7 @@ class TracedBrick:
 
 @dataclass(frozen=True)
 class TracedBricks:
-    """What a trace says of bricks."""
+    """The bricks in a trace."""
 
     name: str = ""
     """The trace's file; "": the run kept none."""
@@ -55,7 +55,7 @@ class TraceShelf:
         self._found = TracedBricks()
 
     def look(self) -> TracedBricks:
-        """What it says; a large one takes seconds to read."""
+        """The traced bricks; a large trace takes seconds to read."""
         newest = next(reversed(traces_of(self._folder)), None)
         if newest is None:
             return TracedBricks()

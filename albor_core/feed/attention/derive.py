@@ -27,7 +27,7 @@ _ENDED_BADLY = ("failed", "lost", "stopped")
 
 
 def is_candidate(view: RunView, now: float) -> bool:
-    """Whether a run may have an entry: only of those the diagnostics need to be read."""
+    """Whether a run may have an entry, so that its diagnostics need to be read."""
     if view.kind == "imported":
         return view.alerts_open > 0
     if view.is_active:
@@ -110,7 +110,7 @@ def _of_one_file(
 
 
 def since_looked(runs: Iterable[RunView], looked: float | None) -> SinceLooked:
-    """What ended since `looked`; nothing is counted for a user who never looked."""
+    """Runs that ended since `looked`; none are counted for a user who never looked."""
     if looked is None:
         return SinceLooked()
     ended = [v for v in runs if _has_ended(v) and (v.ended_wall or v.last_wall or 0.0) > looked]

@@ -300,7 +300,7 @@ class AttentionList:
 
 @dataclass(frozen=True)
 class AttentionMarks:
-    """What people said about entries, by id of the entry: who saw it, until when it is muted."""
+    """Users' marks of entries, by entry id: who saw it, until when it is muted."""
 
     acked: Mapping[str, str] = field(default_factory=dict)
     muted: Mapping[str, float] = field(default_factory=dict)

@@ -72,7 +72,7 @@ class MachineWatch:
         self._system = system or self._system
 
     def look(self, active: Sequence[RunView], now: float) -> MachineView:
-        """What is wrong now. `active` are the runs at work."""
+        """Present troubles of the machine. `active` are the active runs."""
         hosts: dict[str, HostSample] = {}
         if self._system is not None:
             hosts[self._host] = self._system

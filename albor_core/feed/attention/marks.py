@@ -41,7 +41,7 @@ class MarksFile:
         self._user = user_name()
 
     def get(self, now: float) -> AttentionMarks:
-        """What holds at `now`."""
+        """The marks that are valid at `now`."""
         found = self._file.get() or NOTHING
         acked, muted = mapping(found, "acked"), mapping(found, "muted")
         return AttentionMarks(
@@ -116,7 +116,7 @@ def run_of(item: AttentionItem) -> RunDir:
 
 @contextmanager
 def _changed(home: Path) -> Iterator[dict[str, Any]]:
-    """The document under its lock, to be changed; what no longer holds is dropped. Raises
+    """Open the document of marks under its lock for a change; expired marks are dropped. Raises
     StoreError.
     """
     path = home / "attention.json"

@@ -291,7 +291,7 @@ def _checkpoints(view: RunView, gpus: int | None, now: float) -> Iterator[Attent
 
 
 def _lost(view: RunView) -> Iterator[AttentionItem]:
-    """What it logged or printed that no disk took."""
+    """Entries of log lines or output that no disk accepted."""
     lines = max(view.lines_lost, view.diagnostics.lines_lost)
     unlogged = max(view.console_bytes_lost, view.diagnostics.console_bytes_lost)
     missing = "" if view.is_active else ": its figures are not complete"
@@ -347,7 +347,7 @@ def _asked_to_stop(view: RunView) -> list[AlertRow]:
 
 
 def _why_stopped(view: RunView) -> str:
-    """What the rule that stopped it saw."""
+    """The values that the rule that stopped it saw."""
     if fired := _asked_to_stop(view):
         return what_fired(fired[-1])
     said = (view.last_alert, first_line(view.diagnostics.error), view.detail, "a rule stopped it")

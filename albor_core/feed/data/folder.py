@@ -44,7 +44,7 @@ class FolderView:
 
 
 def look_into(path: Path) -> FolderView:
-    """Raises nothing."""
+    """The view of a folder. Raises nothing."""
     try:
         if path.is_file():
             there = path.stat()  # what a Parquet file holds is read by `albor data`

@@ -146,7 +146,7 @@ def _mixture(config: Document, recorded: Sequence[Any], folder: str) -> tuple[Mi
 
 
 def _title(path: str) -> str:
-    """What a source is called that its config gives no name, as `MixtureSource.title` makes it."""
+    """The name of a source without one in its config, as `MixtureSource.title` makes it."""
     parts = [part for part in Path(path).parts if part not in _SPLIT_NAMES]
     return re.sub(r"[^A-Za-z0-9._-]", "_", (parts or ["source"])[-1])[:40]
 

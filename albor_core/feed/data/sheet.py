@@ -109,7 +109,8 @@ class ContaminationHit:
 
 @dataclass(frozen=True)
 class Contamination:
-    """What a search for texts of evaluations found: its hits are left out of what was made."""
+    """The result of a search for evaluation texts: documents with hits are left out of the
+    output."""
 
     against: tuple[str, ...] = ()
     hits: tuple[ContaminationHit, ...] = ()
@@ -268,7 +269,8 @@ def _texts(values: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _settings(said: Document) -> Iterator[tuple[str, str]]:
-    """What is set, nested settings by their own names; a list of mappings by its length."""
+    """Settings as name and value, nested ones by their own names; a list of mappings by its
+    length."""
     for key, value in said.items():
         if isinstance(value, Mapping):
             yield from _settings(value)

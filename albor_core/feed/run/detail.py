@@ -109,7 +109,7 @@ class RunFeed:
 
     @property
     def problem(self) -> str:
-        """What is damaged of the run that was polled, since when and what to do; "" for nothing."""
+        """Damage of the polled run, its time and the remedy; "" for none."""
         return "; ".join(part for part in (self.files.flaw, self.store.problem) if part)
 
     def _row_elsewhere(self) -> RunView | None:
@@ -117,7 +117,7 @@ class RunFeed:
         return None if row is None else view_of_row(row)
 
     def _remembered(self, view: RunView, events: Sequence[EventRow]) -> RunView:
-        """What a run that has ended left in its records, where no state file tells it."""
+        """The view of an ended run completed from its records, if there is no state file."""
         point, device = view.checkpoint, view.device
         for event in reversed(events):
             if event.name == "checkpoint.saved" and point.last_step is None:
@@ -165,7 +165,7 @@ class RunFeed:
         return self._standing[1]
 
     def _standing_in(self, ask: Callable[..., Any], *names: str) -> Standing:
-        """What a store has of the run by the first of these names that it knows."""
+        """The standing of a run in a store, by the first of these names that the store knows."""
         found = ask(lambda reader: reader.standings(names)) or {}
         return next((found[name] for name in names if name in found), Standing())
 

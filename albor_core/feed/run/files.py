@@ -112,7 +112,7 @@ class RunFiles:
         self._built: tuple[tuple[object, ...], RunView] | None = None
 
     def evidence(self, ended: str | None = None, has_steps: bool = False) -> Evidence:
-        """What the status is judged from. Locks are looked at between two looks at the state."""
+        """The evidence for the status. Locks are read between two reads of the state."""
         state = self.state.get()
         locks = self.run.liveness()
         if locks.trainer is None:
@@ -257,7 +257,7 @@ def build_view(
 
 
 def _phase(evidence: Evidence) -> str | None:
-    """What the newest attempt says it does; None while it has said nothing."""
+    """The phase that the newest attempt reports; None before its first report."""
     return text(evidence.current_state or NOTHING, "phase") or None
 
 
@@ -318,7 +318,7 @@ def _foreign_state(state: Document) -> str:
 
 
 def _foreign(document: Document, name: str, ours: str) -> str:
-    """What to know about a file that another version of Albor wrote."""
+    """A note about a file that another version of Albor wrote."""
     schema = text(document, "schema")
     if schema in ("", ours):
         return ""

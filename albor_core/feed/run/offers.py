@@ -30,7 +30,7 @@ _RERUN = "albor guard run -- CMD"
 
 @dataclass(frozen=True)
 class Subject:
-    """What has to be known of a run to say what can be done to it."""
+    """The facts of a run that decide which actions are possible."""
 
     id: str
     kind: str = "train"  # train, guard (any program), track (a loop without a guard), imported
@@ -265,7 +265,7 @@ def subject_of_view(view: RunView, origin: Mapping[str, Any] | None = None) -> S
 
 
 def origin_of(run_id: str, path: str) -> dict[str, Any]:
-    """What the disk says of where a run comes from, as fields of its Subject. Reads files."""
+    """Facts on disk about a run's origin, as fields of its Subject. Reads files."""
     return _origin(placed(run_id, path) if path else None)
 
 

@@ -337,7 +337,7 @@ def _is_of_elsewhere(evidence: Evidence) -> bool:
 
 
 def _since_when(evidence: Evidence) -> str:
-    """What is true of a run of another machine that has given no news here for long."""
+    """A note about a run of another machine without news for long."""
     wall = finite(evidence.state or NOTHING, "wall")
     try:
         form = "%H:%M" if time.time() - (wall or 0.0) < DAY_S else "%Y-%m-%d %H:%M"

@@ -244,7 +244,7 @@ class StoreWatch:
 
 
 def _mark(path: Path) -> _Mark:
-    """What tells a file from another, and from itself before it was written. Raises OSError."""
+    """The identity and version of a file. Raises OSError."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -255,7 +255,7 @@ def _time_of_day() -> str:
 
 
 def row_in(store: Path, run_id: str) -> RunView | None:
-    """What a store that is not followed has of a run; None where it cannot say."""
+    """The row of a run in a store that is not followed; None if it cannot be read."""
     try:
         with Reader(store) as reader:
             return view_of_row(reader.run(run_id))
@@ -376,7 +376,7 @@ def _elapsed(view: RunView, row: RunView) -> float | None:
 
 
 def merge(view: RunView, row: RunView) -> RunView:
-    """What files say of the present, completed by what only the store knows."""
+    """The view of files, completed by what only the store has."""
     found = brought_up(_figures(view), _figures(row), is_starting=view.is_starting)
     fields: dict[str, Any] = {name: getattr(row, name) for name in _STORED}
     fields |= {name: getattr(view, name) or getattr(row, name) for name in _EITHER}

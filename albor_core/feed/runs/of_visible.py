@@ -31,7 +31,7 @@ _GAP_S = 1.0  # between two questions about a run that goes on
 
 @dataclass(frozen=True)
 class _Known:
-    """What the store said of one run, and what was known of it when it was asked."""
+    """The store's answer for one run, and the state when it was asked."""
 
     step: int | None
     row: RunView | None
@@ -124,7 +124,7 @@ def _first_loss(metrics: Collection[MainMetric]) -> str:
 
 
 def mains_of(run: RunDir, state: Document, *, is_live: bool) -> tuple[MainMetric, ...]:
-    """What stands for one run that is not followed, by the store of all runs and its state file."""
+    """The main metrics of a run that is not followed, from the global store and its state file."""
     told = metrics_of_state(state)
     try:
         with RunList(global_store()) as table:

@@ -291,7 +291,7 @@ class RunsFeed:
         return born >= time.time() - FRESH_S and is_coming(self._found[run_id])
 
     def _flaws(self) -> str:
-        """What is damaged of runs at work: the first, and how many more there are."""
+        """Damage of active runs: the first, and how many more there are."""
         flaws = [(run_id, files.flaw) for run_id, files in self._files.items() if files.flaw]
         if not flaws:
             return ""
@@ -364,7 +364,7 @@ def _is_over(view: RunView) -> bool:
 
 
 def _unread(run: RunDir, known: RunView | None, why: str) -> RunView:
-    """What is known of a run without its files, and why they do not tell it."""
+    """The view of a run whose files cannot be read, with the reason."""
     view = known or RunView(id=run.id, name=run.id, path=str(run.path), status="lost")
     if _locks(run).is_alive:
         view = replace(view, status="running", ended_wall=None)

@@ -110,7 +110,7 @@ def figures_of_state(state: Document) -> NewestFigures:
 
 
 def metrics_of_state(state: Document) -> tuple[Logged, ...]:
-    """What a state file tells of the metrics that a run logs, the house's losses among them."""
+    """The metrics in a state file, including Albor's own losses."""
     values = figures_of_state(state).values
     house = (Logged(one.key, values.get(one.name)) for one in NEWEST if one.key in LOSSES)
     told = mapping(state, "metrics")
@@ -136,7 +136,7 @@ def whole_tokens(figures: Mapping[str, float | None]) -> dict[str, float | None]
 
 
 def figures_of_journal(path: Path) -> NewestFigures:
-    """What the end of a journal tells; no figures where there is none to be read."""
+    """The figures at the end of a journal; none if it is unreadable."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:

@@ -16,7 +16,7 @@ FOLDER_GONE = "its folder is gone"
 
 
 def without_folder(pid: int | None) -> str:
-    """What is true of a run whose folder is gone and whose end was not recorded."""
+    """A note about a run whose folder is gone and whose end was not recorded."""
     if pid is None:
         return f"{FOLDER_GONE}, no end was recorded"
     return f"{FOLDER_GONE}, and process {pid} goes on without it: what it logs is lost"

@@ -30,7 +30,7 @@ _SHRINKABLE = ("log_tail", "traceback_tail", "threads")
 
 @dataclass
 class Autopsy:
-    """What was found about one death, before anything is decided."""
+    """The evidence of one death, before any decision."""
 
     attempt: int
     nonce: str

@@ -19,7 +19,7 @@ _FORGIVEN_POLLS = 2.0  # a gap longer than this many polls was the guard's own
 
 @dataclass(frozen=True)
 class HangWatch:
-    """What the guard remembers of one trainer's news."""
+    """The guard's memory of one trainer's news."""
 
     run_id: str
     nonce: str

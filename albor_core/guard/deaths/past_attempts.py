@@ -114,7 +114,7 @@ def known_nonces(run: RunDir) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Said:
-    """What one attempt wrote into the journal."""
+    """The records of one attempt in the journal."""
 
     is_tracked: bool
     """Anything at all: the program has a tracker."""

@@ -43,7 +43,8 @@ def identity(launch: Launch, attempt: int, nonce: str) -> dict[str, object]:
 
 
 def restore_signals() -> None:
-    """As a shell would start it: nothing blocked, and nothing ignored because we ignore it."""
+    """Reset signals as a shell would: none blocked, and none ignored because the guard ignores
+    it."""
     for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -66,7 +66,7 @@ class FoundFiles:
 
 
 def titles(importers: Iterable[Importer] = IMPORTERS.values(), last: str = "and") -> str:
-    """What people call these formats, as words of a sentence."""
+    """The names of these formats, as words of a sentence."""
     *others, end = [importer.title for importer in importers]
     return f"{', '.join(others)} {last} {end}" if others else end
 

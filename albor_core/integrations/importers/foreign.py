@@ -207,7 +207,7 @@ class Importer:
 
 
 def quoted(said: object) -> str:
-    """What stands for something that has no place here, in an example: how its text begins."""
+    """An example of something that was left out: the beginning of its text."""
     return printable(str(said)[:_MAX_QUOTED].strip())
 
 

@@ -149,7 +149,7 @@ def _ms(value: Any) -> float | None:
 
 
 def _figure(value: Any) -> float:
-    """Raises ValueError or TypeError for what is not a number."""
+    """The number of a value. Raises ValueError or TypeError if it is not one."""
     number = float(value)
     if abs(number) >= sys.float_info.max:  # how the store spells an infinity
         return math.copysign(math.inf, number)

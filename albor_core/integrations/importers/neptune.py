@@ -49,7 +49,7 @@ Name = tuple[str, str]
 
 @dataclass
 class _About:
-    """What is not a series of one run."""
+    """The data of one run besides its series."""
 
     system: dict[str, Any] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)

@@ -86,7 +86,7 @@ _MAX_MEDIA, _MAX_MEDIA_BYTES = 100_000, 20 << 30
 
 @dataclass
 class ImportResult:
-    """What became of one foreign run. `change` is new, extended, replaced or unchanged."""
+    """The result for one foreign run. `change` is new, extended, replaced or unchanged."""
 
     run: str
     source: str
@@ -217,7 +217,7 @@ def run_id(foreign: ForeignRun) -> str:
 
 
 def _described(foreign: ForeignRun) -> dict[str, Any]:
-    """What people wrote about the run, as JSON without secrets."""
+    """Users' texts about the run, as JSON without secrets."""
     facts = {key: value for key, value in foreign.facts.items() if value not in ("", None)}
     said = {
         "name": printable(foreign.name)[:200],
@@ -366,7 +366,7 @@ class _Scribe:
             )  # fmt: skip
 
     def _count(self, key: str, step: int, value: float, *, has_step: bool) -> None:
-        """What becomes of the value before it, and of its own step."""
+        """Add a value: decide on the one before it, and on its own step."""
         placed = self.last.setdefault(key, Placed())
         if not has_step:
             self._losses.note(NO_STEP, example=Example(key, step, value))
@@ -470,7 +470,7 @@ class _Scribe:
 
 
 def _inline(medium: ForeignMedium) -> dict[str, Any] | None:
-    """What stands in the journal in place of a file, of a small one that can."""
+    """The journal content of a small medium that needs no file."""
     if medium.form not in ("json", "txt") or len(medium.content) > INLINE_BYTES:
         return None
     said = medium.content

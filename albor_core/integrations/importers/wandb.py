@@ -69,7 +69,7 @@ _MAX_SUMMARY = 10_000
 
 @dataclass
 class _Head:
-    """What the records of one log say beside its history; later ones replace earlier ones."""
+    """The records of one log besides its history; later ones replace earlier ones."""
 
     run: dict[int, Any] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
@@ -352,7 +352,7 @@ def _learn(axes: Axes, message: bytes) -> None:
 
 
 def _defined(axes: Axes) -> Iterator[MetricWord]:
-    """What stands for the run in its author's words: the smallest of a metric is the best one."""
+    """The main metrics that the author defined: for the smallest of a metric, lower is better."""
     for name, about in axes.named.items():
         goal = about.goal or (about.summary if about.summary in ("min", "max") else "")
         if goal or about.summary:

@@ -217,7 +217,7 @@ def _how(options: dict[str, int]) -> dict[str, int]:
 
 @dataclass
 class AttendedDocuments:
-    """What a backward needs."""
+    """Saved tensors for the backward pass."""
 
     qkv: Tensor
     """Rotated."""

@@ -54,7 +54,7 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def knobs_of(
     samplings: Sequence[Sampling], positions: Sequence[int], device: torch.device
 ) -> Knobs | None:
-    """None where every sequence is greedy."""
+    """Sampling settings per sequence as tensors; None if every sequence is greedy."""
     if all(one.is_greedy for one in samplings):
         return None
     drawn = uniforms([one.seed for one in samplings], positions)

@@ -44,7 +44,7 @@ class NotFiniteError(AlborError):
 
 @dataclass(frozen=True)
 class Completion:
-    """What came after a prompt."""
+    """The tokens generated after a prompt."""
 
     ids: tuple[int, ...]
     """New tokens; a stop id is left out."""

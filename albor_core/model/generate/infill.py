@@ -56,14 +56,16 @@ def infill_prompt(
 
 
 def infill_ends(tokenizer: Tokenizer, path: Path) -> frozenset[int]:
-    """What ends a filling: any special token, since none is part of a text, and the sentinels."""
+    """Tokens that end a filling: any special token, since none belongs to a text, and the
+    sentinels."""
     added = tokenizer.get_added_tokens_decoder()
     special = frozenset(number for number, token in added.items() if token.special)
     return special | frozenset(sentinels(tokenizer, path) or ())
 
 
 def needed_sentinels(tokenizer: Tokenizer, path: Path, rows: int) -> SentinelIds:
-    """Raises DataError where there are none, or the embedding of `rows` has none for them."""
+    """The sentinels. Raises DataError if there are none, or if an embedding of `rows` lacks
+    them."""
     marks = sentinels(tokenizer, path)
     if marks is None:
         raise DataError(f"cannot fill a hole: {NO_SENTINELS[0]}", hint=NO_SENTINELS[1])

@@ -25,7 +25,8 @@ _READS = 5
 
 @dataclass(frozen=True)
 class Load:
-    """What is written: `batch` texts of `new_tokens` after prompts of `context` tokens."""
+    """The load of a measurement: `batch` texts of `new_tokens` after prompts of `context`
+    tokens."""
 
     batch: int
     context: int

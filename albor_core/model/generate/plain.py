@@ -24,7 +24,10 @@ def generate_plainly(
     max_context: int,
     device: torch.device | None = None,
 ) -> Completion:
-    """`logits_of` maps ids (1, T) to logits (1, T, V). Raises NotFiniteError."""
+    """Generate tokens after `prompt` without a key/value cache: each step computes all of them.
+
+    `logits_of` maps ids (1, T) to logits (1, T, V). Raises NotFiniteError.
+    """
     ids = [*prompt]
     where = torch.device("cpu") if device is None else device
     for _ in range(min(sampling.max_new_tokens, max_context - len(prompt))):

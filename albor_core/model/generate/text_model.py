@@ -24,7 +24,7 @@ from albor_core.run.errors import DataError, NotFoundError, UsageError
 
 @dataclass(frozen=True)
 class WrittenText:
-    """What came after a prompt."""
+    """The text generated after a prompt."""
 
     text: str
     """Up to a stop text; without bytes that only begin a character."""
@@ -140,7 +140,7 @@ def load_text_model(
 
 
 def stop_ids(folder: Path, special: SpecialIds) -> frozenset[int]:
-    """What ends a text: eos of generation_config.json, or else of config.json, and the
+    """Tokens that end a text: eos of generation_config.json, or else of config.json, and the
     tokenizer's.
     """
     ids = frozenset(_said(folder, "eos_token_id"))

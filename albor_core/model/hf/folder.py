@@ -88,7 +88,7 @@ def _document(file: Path, why: str) -> dict[str, Any]:
 
 
 def misfits(shape: ModelShape, weights: WeightFiles) -> Iterator[str]:
-    """What of the weights is not what the shape wants: names, shapes, dtypes."""
+    """Mismatches of the weights with the shape: names, shapes, dtypes."""
     yield from name_misfits(shape, weights)
     yield from form_misfits(shape, weights)
 

@@ -63,7 +63,7 @@ class WeightCheck:
 
 @dataclass
 class _Read:
-    """What one reading of all numbers found."""
+    """The results of one reading of all elements."""
 
     not_finite: list[str] = field(default_factory=list)
     constant: dict[str, float] = field(default_factory=dict)

@@ -33,7 +33,7 @@ DECODERS_ALONE = (
 
 
 def numbers_of(config: Config, folder: Path) -> tuple[Numbers | None, tuple[Problem, ...]]:
-    """What NUMBERS of the entry file says of the class, and what is wrong with that; `folder` is
+    """The numbers that NUMBERS of the entry file gives for the class, and its problems; `folder` is
     the config's.
     """
     own = own_class(config.training.mode)
@@ -75,7 +75,7 @@ def folder_of(run: RunDir) -> Path | None:
 
 
 def problems(config: Config, folder: Path) -> Iterator[Problem]:
-    """What stands in the way of the class before anything is imported."""
+    """Problems of the class that can be found without importing it."""
     own = own_class(config.training.mode)
     if own is not None and not is_there(own, folder):
         what = f"no module {own.top!r} in {folder.absolute()} nor on PYTHONPATH"
@@ -83,7 +83,7 @@ def problems(config: Config, folder: Path) -> Iterator[Problem]:
 
 
 def notes(config: Config, numbers: Numbers | None) -> Iterator[str]:
-    """What is not known before the run, and by which rules it ends."""
+    """Notes on what is unknown before the run, and on the rules by which it ends."""
     own, training = config.training.mode, config.training
     alone = "it is imported in the training process alone"
     entry = f"{own.partition(':')[0].replace('.', '/')}_entry.py"

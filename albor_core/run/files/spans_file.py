@@ -38,7 +38,7 @@ class SpansSent:
     memory: Mapping[str, Any] | None = None
 
     def summary(self) -> dict[str, Any]:
-        """What people are shown of it."""
+        """The summary of sent spans for people."""
         return {name: value for name, value in asdict(self).items() if name in _SHOWN}
 
 

@@ -67,7 +67,7 @@ def write_watch(run: RunDir, watch: Watch) -> None:
 
 
 def read_watch(run: RunDir) -> Watch | None:
-    """What the index process last said; None where it said nothing that can be read."""
+    """The last report of the index process; None if there is no readable one."""
     return watch_of(read_json(run.watch) or {})
 
 

@@ -109,7 +109,7 @@ def base_record(folder: Path | None, known: str | None = None) -> dict[str, str 
 
 
 def _on_base(here: Path) -> WeightFiles:
-    """What a checkpoint holds, with the tensors that it was trained beside. Raises as
+    """The weights of a checkpoint, with the frozen tensors that it was trained beside. Raises as
     `open_weights`.
     """
     file = here / BASE
@@ -136,7 +136,7 @@ def _on_base(here: Path) -> WeightFiles:
 
 
 def without_tied_head(found: WeightFiles, *, is_tied: bool) -> WeightFiles:
-    """Some programs write the head of a tied model, too: the same bytes a second time. Raises
+    """The files without the head of a tied model, which some programs write a second time. Raises
     OSError.
     """
     head, table = (found.tensors.get(name) for name in (HEAD, EMBEDDING))
@@ -196,7 +196,7 @@ def _is_pickled(file: Path) -> bool:
 
 
 def _nothing_here(folder: Path) -> DataError | NotFoundError:
-    """What to say of a folder without safetensors of a model."""
+    """The error of a folder without safetensors of a model."""
     if (folder / ADAPTER).exists():
         base = _json(folder / ADAPTER, 1 << 20).get("base_model_name_or_path")
         of = f", {base}" if isinstance(base, str) and base else ""

@@ -129,7 +129,7 @@ def _link(source: Path, out: Path, src_dir_fd: int | None = None) -> None:
 
 
 def no_folder(path: Path) -> AlborError:
-    """What is to be raised where the folder of a file to write is not there, or is a file."""
+    """The error that the folder of a file to write does not exist, or is a file."""
     import shlex  # noqa: PLC0415  the guard does without
 
     there = next((one for one in path.parents if one.exists()), path.parent)

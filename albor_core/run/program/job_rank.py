@@ -50,7 +50,7 @@ class JobRank:
 
     @property
     def group(self) -> str | None:
-        """What the runs of all ranks are found by."""
+        """The group name by which the runs of all ranks are found."""
         return f"ranks-{self.job}" if self.job else None
 
     def facts(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _of_pmix(rank: int, size: int | None) -> tuple[int, int | None] | None:
 
 
 def _of_host(environ: Mapping[str, str], size: int | None) -> tuple[int, int] | None:
-    """By a rank among those of its host."""
+    """The rank and size computed from the rank on its host."""
     local = _number(environ, "LOCAL_RANK")
     if local is not None and size is not None and size > 1:
         node = next((n for w in ("NODE_RANK", "GROUP_RANK") if (n := _number(environ, w))), 0)
@@ -102,7 +102,8 @@ def _of_host(environ: Mapping[str, str], size: int | None) -> tuple[int, int] | 
 
 
 def _formed() -> tuple[int, int] | None:
-    """What torch or jax formed in this process; nothing is loaded and nothing begun for it."""
+    """The rank and size of a process group of torch or jax in this process; loads and starts
+    nothing."""
     with contextlib.suppress(Exception):
         torch: Any = sys.modules["torch.distributed"]
         if torch.is_available() and torch.is_initialized():
@@ -115,7 +116,7 @@ def _formed() -> tuple[int, int] | None:
 
 
 def _job(environ: Mapping[str, str]) -> str:
-    """What names the job on each of its hosts."""
+    """The name of the job, equal on each of its hosts."""
     word = environ.get
     host = word("MASTER_ADDR", "")
     place = "" if not host or host.startswith(_HERE) else f"{host}:{word('MASTER_PORT', '')}"

@@ -55,7 +55,7 @@ class LaunchedRank:
 
 
 def handed_rank(environ: Mapping[str, str]) -> LaunchedRank | None:
-    """What LAUNCHED holds."""
+    """The rank in the variable LAUNCHED."""
     text = environ.get(LAUNCHED)
     return None if text is None else LaunchedRank(**json.loads(text))
 

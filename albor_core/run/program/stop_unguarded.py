@@ -78,7 +78,7 @@ def _open(run: RunDir, state: dict[str, Any]) -> int:
 
 
 def _child_of_guard(run: RunDir) -> dict[str, Any]:
-    """What was written of a program of a guard that is gone, for one that writes no state file."""
+    """The record of a program whose guard is gone and which writes no state file."""
     return read_json(run.guard / "child.json") or {}
 
 

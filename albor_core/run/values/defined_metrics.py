@@ -54,7 +54,7 @@ def definition(metric: object, x: object, summary: object) -> dict[str, str]:
 
 
 def defined_by(found: object) -> dict[str, Defined]:
-    """What the facts of a run, which may hold anything, say. Raises nothing."""
+    """The definitions in the facts of a run, which may hold anything. Raises nothing."""
     if not isinstance(found, Mapping):
         return {}
     return {

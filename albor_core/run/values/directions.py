@@ -153,7 +153,7 @@ def is_of_machine(metric: str) -> bool:
 
 
 def unknown_direction(metric: str) -> str:
-    """What to do about a metric that has none."""
+    """A hint for a metric without a known direction."""
     return f"--goal {metric}:min or {metric}:max; in the script: track.start(goals={{...}})"
 
 
@@ -191,7 +191,7 @@ def check_goals(goals: object) -> dict[str, Direction]:
 
 
 def recorded_goals(found: object) -> dict[str, Direction]:
-    """What of `found` is a goal: of a file that may hold anything. Raises nothing."""
+    """The goals in `found`, from a file that may hold anything. Raises nothing."""
     if not isinstance(found, Mapping):
         return {}
     return {
@@ -290,7 +290,7 @@ def _spellings(name: str) -> tuple[str, str]:
 
 
 def _shortened(words: list[str]) -> list[str]:
-    """Without what says only of which data or by which mean."""
+    """The words without those that only name the data or the kind of mean."""
     end = len(words)
     while end > 1 and _is_plain(words[end - 1], BEHIND):
         end -= 1
@@ -315,7 +315,7 @@ def _unless_turned(
 
 
 def _of_cost(words: list[str]) -> Literal["min", "max", "none"] | None:
-    """Of a speed or of what a run takes; "none" where a rate is not one of work."""
+    """The direction of a speed or of a cost; "none" for a rate that does not measure work."""
     turned = not TURNS.isdisjoint(words)
     if "per" in words[1:-1]:
         at = len(words) - 1 - words[::-1].index("per")

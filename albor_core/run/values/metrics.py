@@ -40,7 +40,7 @@ ODD_WORDS = {  # of what is lost, to be told once; the others are counted alone
 
 @dataclass
 class Odd:
-    """What was odd so far: kind -> how often, and the first example of each kind."""
+    """Counts of odd values so far: kind -> how often, and the first example of each kind."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class _Room:
 
 
 def _items(value: Any) -> list[tuple[Any, Any]] | None:
-    """What a mapping holds; None for anything else, and where it cannot be read."""
+    """The items of a mapping; None for anything else, or if it cannot be read."""
     try:
         return list(value.items()) if isinstance(value, Mapping) else None
     except Exception:  # a foreign mapping

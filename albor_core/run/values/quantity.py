@@ -155,7 +155,7 @@ def odd(value: float | None) -> str:
 
 
 def extreme(value: float) -> str:
-    """What is beyond all units: 1e308, 5e-300."""
+    """A number beyond all units: 1e308, 5e-300."""
     return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
 
 

@@ -117,7 +117,7 @@ def redact_known(text: str, environment: Mapping[str, str]) -> str:
 
 
 class _Nets:
-    """What takes the secrets out, counted."""
+    """Removes secrets from texts and counts them."""
 
     def __init__(self, environment: Mapping[str, str], known: Sequence[str] = ()) -> None:
         self.count = 0

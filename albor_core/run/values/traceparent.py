@@ -33,6 +33,6 @@ def parse_traceparent(text: object) -> Traceparent | None:
 
 
 def parent_fact(environment: Mapping[str, str]) -> dict[str, str]:
-    """What run.json keeps of it: the text where it is one, else nothing."""
+    """The fields for run.json: the text if it is valid, else none."""
     text = environment.get(VARIABLE, "").strip()
     return {FACT: text} if parse_traceparent(text) is not None else {}

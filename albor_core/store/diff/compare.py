@@ -204,7 +204,7 @@ def diff_runs(
 def _goals_of(
     reader: Reader, readers: Sequence[Reader], rows: Sequence[RunRow]
 ) -> dict[str, Direction]:
-    """What the runs' experiments declared; where they disagree the first run's counts."""
+    """The goals that the runs' experiments declared; if they disagree the first run's counts."""
     found: dict[str, Direction] = {}
     for own, row in [*zip(readers, rows, strict=True)][::-1]:
         found |= own.goals(row.id)
@@ -255,7 +255,7 @@ def _are_alike(metric: str, one: ComparedRun, other: ComparedRun) -> bool:
 
 
 def _config_changes(sources: Sequence[ComparedRun]) -> tuple[Change, ...]:
-    """What differs between the configs that are known: an unknown one does not differ."""
+    """Differences of known configs: an unknown one does not differ."""
     known = [source.params for source in sources if source.params]
     keys = [change.key for change in _changes(known)] if len(known) > 1 else []
     return tuple(Change(key, tuple(s.params.get(key) for s in sources)) for key in keys)

@@ -106,7 +106,7 @@ class ComparedRun:
         return diff_facts.environment(self.facts, self.row.host, started)
 
     def axis(self, key: str) -> str:
-        """What the steps of a metric count: "" the step of the program."""
+        """The unit of a metric's steps: "" is the step of the program."""
         told = self.reader.events(self.row.id, names=("import.axis",))
         return diff_facts.axis((event.data for event in told), key)
 

@@ -316,7 +316,7 @@ def _student(freedom: float) -> float:
 
 
 def _line_clear_of_zero(values: Sequence[float]) -> tuple[float, float] | None:
-    """From where to where the line through `values` goes; None if it is not far from 0."""
+    """The ends of the line through `values`; None if it is not far from 0."""
     count = len(values)
     center, mean = (count - 1) / 2, _mean(values)
     spread = count * (count * count - 1) / 12  # of 0, 1, ... count - 1

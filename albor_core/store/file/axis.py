@@ -25,6 +25,6 @@ def add_axis(db: sqlite3.Connection) -> None:
 
 
 def axis_column(db: sqlite3.Connection) -> str:
-    """What to select for the axis of a series: a store of an older version has no such column."""
+    """The SQL for the axis of a series: a store of an older version has no such column."""
     names = {row[1] for row in db.execute("PRAGMA table_info(keys)")}
     return "axis" if "axis" in names else f"'{STEP}'"

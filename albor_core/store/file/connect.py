@@ -242,7 +242,7 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def _why_not_opened(path: Path) -> OSError | None:
-    """What SQLite, which only says that it cannot, does not tell."""
+    """The system's error for opening the file, which SQLite does not report."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
     except OSError as error:
@@ -266,7 +266,7 @@ def as_store_error(path: Path, error: Exception) -> StoreError | TryAgainError:
 
 
 def _disk_remedy(error: sqlite3.Error) -> str:
-    """What helps where it is the disk that refuses; "" for anything else."""
+    """A hint if the disk refuses; "" for any other error."""
     kind = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
     if kind == sqlite3.SQLITE_READONLY:
         return remedy(OSError(errno.EROFS, ""))

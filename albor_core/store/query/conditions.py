@@ -122,7 +122,7 @@ def figure(name: str, stat: str, lookups: Lookups) -> Sql:
 
 
 def _first_of(parts: Sequence[Sql]) -> Sql:
-    """The first that is known."""
+    """The first known value of several expressions, in SQL."""
     text = ", ".join(part.text for part in parts)
     values = tuple(value for part in parts for value in part.values)
     return Sql(f"coalesce({text}, NULL)" if parts else "NULL", values)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Updated(NamedTuple):
-    """What an update was, as scalars on the device."""
+    """The results of one optimizer update, as scalars on the device."""
 
     norm: Tensor
     """Of the gradients, before clipping."""

@@ -166,9 +166,9 @@ class StepClock:
         return last.until(mark)
 
     def restart(self) -> None:
-        """What was before belongs to no step."""
+        """Start a new step now: earlier time belongs to none."""
         self._last = self.mark()
 
     def begin_interval(self) -> None:
-        """A new log interval: what disturbed the last one is over."""
+        """Begin a log interval: it is not disturbed until something disturbs it."""
         self.is_disturbed = False

@@ -66,7 +66,7 @@ class PollingScreen(FrameScreen):
 
     @property
     def attention(self) -> AttentionList:
-        """What needs a person now, as the app knows it."""
+        """The present attention list of the app."""
         return self.cockpit.attention
 
     def defer_first_frame(self, seconds: float) -> None:
@@ -129,11 +129,11 @@ class PollingScreen(FrameScreen):
         return True
 
     def key_word(self, action: str) -> str:
-        """What the key bar calls an action now; "" for what its binding says."""
+        """The present label of an action in the key bar; "" for the label of its binding."""
         return ""
 
     def effect_of(self, action: str) -> str:
-        """What an action would do now; "" where the words of its key say it."""
+        """The present effect of an action; "" if its label is enough."""
         return ""
 
     def follow(self) -> None:

@@ -112,7 +112,7 @@ class RunActionsScreen(RunOriginsScreen):
         return possible.pop() if len(possible) == 1 else ""
 
     def effect_of(self, action: str) -> str:
-        """What an action would do to the one run that it is for; "" if its key says enough."""
+        """The effect of an action on its run; "" if its label is enough."""
         views = self.acted_on()
         if action not in MEANS or len(views) != 1:
             return ""
@@ -137,7 +137,7 @@ class RunActionsScreen(RunOriginsScreen):
         self.refresh_key_bar()
 
     def name_of(self, view: RunView) -> str:
-        """What a run is called here. A screen that knows other runs tells them apart."""
+        """The name of a run on this screen. A screen that knows other runs makes names unique."""
         return name_of(view)
 
     @work(thread=True, group="act", exit_on_error=False)
@@ -250,7 +250,7 @@ class RunActionsScreen(RunOriginsScreen):
         self.show_message(words, "$warning")
 
     def _consequence(self, ready: Sequence[RunView], offers: Mapping[str, Offer]) -> str:
-        """What becomes of them, once for those that it is the same for."""
+        """The consequences of an action, listed once for all runs with the same ones."""
         if len(ready) == 1:
             return f"It {offers[ready[0].id].does}."
         named: dict[str, list[str]] = {}
@@ -304,7 +304,7 @@ def over_budget(view: RunView) -> list[str]:
 
 
 def excess(view: RunView) -> str:
-    """What those parts take and may take."""
+    """The times of the parts over their budgets, and these budgets."""
     bricks = {brick.name: brick for brick in view.bricks}
     over = [bricks[name] for name in over_budget(view)]
     told = "; ".join(

@@ -37,7 +37,7 @@ def preview_keys(mains: Sequence[str]) -> tuple[str, ...]:
 
 
 def preview_chart(view: RunView, curves: Curves) -> tuple[str, ChartData]:
-    """What a run is about at a glance, with its name: the loss, or the one other curve there is."""
+    """The chart that shows a run best, with its name: the loss, or its only curve."""
     own = None if any(key in curves for key in _LOSSES) else next(iter(curves.values()), None)
     if own is None:
         return "loss", loss_chart(view, curves)

@@ -87,7 +87,7 @@ def has_points(view: RunView, chart: ChartChoice, curves: Curves) -> bool:
 
 
 def _history(view: RunView, key: str) -> tuple[float, ...]:
-    """What a metric was lately, as the live state says."""
+    """Recent values of a metric from the live state."""
     known = {
         "train/loss": view.loss_history,
         "optim/lr": view.lr_history,

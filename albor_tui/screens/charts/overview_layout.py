@@ -22,7 +22,7 @@ _SHARE = "1fr"
 
 @dataclass(frozen=True)
 class Room:
-    """What the panels share."""
+    """The space that the panels share."""
 
     is_wide: bool = True
     is_tall: bool = False

@@ -72,14 +72,14 @@ class DataScreen(PollingScreen):
 
     @dataclass
     class Counted(Message):
-        """What a data set holds, or why that is not known."""
+        """The counted contents of a data set, or the error."""
 
         path: str
         found: DataSheet | CommandFailed
 
     @dataclass
     class Verified(Message):
-        """What reading every byte said."""
+        """The result of reading every byte of a data set."""
 
         path: str
         check: Verification
@@ -241,7 +241,7 @@ class DataScreen(PollingScreen):
 
     @on(LineList.Moved)
     def show_set(self) -> None:
-        """What is known of the data set under the cursor; the rest is asked for."""
+        """Show known facts of the data set under the cursor, and ask for the others."""
         row = self.current
         if row is None:
             return

@@ -69,7 +69,7 @@ class SetParts(Container):
         self.show_source()
 
     def inside(self, part: str) -> Widget:
-        """What has the focus in a part."""
+        """The widget of a part that gets the focus."""
         return self.query_one("#source-list" if part == "sources" else f"#data-{part}")
 
     def show_parts(self, parts: Collection[str]) -> None:
@@ -80,7 +80,8 @@ class SetParts(Container):
             self.query_one(side).display = any(key in parts for key in both)
 
     def fit_sources(self, most: int | None) -> None:
-        """As high as there are sources, up to `most` lines; None: as high as their place."""
+        """Set the height of the source list to its length, up to `most` lines; None: fill its
+        place."""
         rows = len(self.query_one(SourceList).rows) + 5
         height = None if most is None else min(max(rows, _LEAST_ROWS), most)
         self.query_one("#data-sources").styles.height = height
@@ -100,7 +101,7 @@ class SetParts(Container):
         self.show_source()
 
     def show_source(self) -> None:
-        """What is said of the source under the cursor, or of all of them, below their list."""
+        """Show facts of the source under the cursor, or of all of them, below their list."""
         if self._row is None:
             return
         sources, found = self.query_one(SourceList), self._found
@@ -123,7 +124,7 @@ class SetParts(Container):
 
 
 def histogram_of(lengths: Lengths, words: str = "lengths are not recorded") -> HistogramData:
-    """Without the empty bins at both ends."""
+    """The histogram of lengths without the empty bins at both ends."""
     counts = lengths.counts
     filled = [i for i, count in enumerate(counts) if count > 0]
     if not filled:

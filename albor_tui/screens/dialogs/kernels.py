@@ -78,7 +78,7 @@ class KernelsScreen(ModalScreen[None]):
 
     @dataclass
     class Answered(Message):
-        """What the run recorded, or why that cannot be read."""
+        """The recorded kernels of the run, or the error."""
 
         document: Mapping[str, Any] | None = None
         problem: str = ""
@@ -176,7 +176,7 @@ def op_lines(op: Op) -> list[Content]:
 
 
 def chosen(op: Op) -> Mapping[str, Any]:
-    """What was measured of the backend that runs the op."""
+    """The measurements of the backend that runs the op."""
     measured: dict[str, Mapping[str, Any]]
     measured = {one.get("backend"): one for one in op.get("candidates") or ()}
     return measured.get(op["backend"], {})

@@ -43,7 +43,7 @@ class WeightsScreen(ModalScreen[None]):
 
     @dataclass
     class Answered(Message):
-        """What was read of the weights, or why nothing was."""
+        """The statistics of the weights, or the error."""
 
         tensors: tuple[Tensor, ...] = ()
         problem: str = ""

@@ -47,7 +47,7 @@ class RunListing:
 
     @property
     def query(self) -> RunQuery:
-        """What is asked for, as the store can be asked."""
+        """The present query of the store."""
         sort, descending = question_of(self.order, self.view.rows)
         return RunQuery(self.words, sort, descending != self.is_reversed)
 
@@ -99,7 +99,7 @@ class RunListing:
             self._matches = None
 
     def answer(self, message: FilterAnswered) -> bool:
-        """What the store answered; whether it is of the question that is asked now."""
+        """Take over an answer of the store; return whether it is of the present query."""
         self.is_asking, self._asked_at = False, time.monotonic()
         if message.question != self.query:
             return False
@@ -138,7 +138,7 @@ class RunListing:
         return f"{shown:,} of {total:,}{newest}" if shown != total else f"{total:,}"
 
     def about(self, selection: RunSelection) -> Content:
-        """What is selected, filtered, grouped and ordered."""
+        """A line about the selection, filter, grouping and order."""
         parts: list[Content] = []
         if selection.marked:
             but = f", {selection.hidden} of them hidden" if selection.hidden else ""

@@ -38,8 +38,8 @@ def _by_number(value: float | None) -> tuple[int, float]:
 
 
 def _urgency(view: RunView) -> int:
-    """What is at work comes first, then what waits to start or died while the user was away, then
-    what is pinned."""
+    """The rank in the list: active runs first, then those that wait to start or died while the user
+    was away, then pinned ones."""
     if view.is_active:
         return 0
     if view.status == "queued":

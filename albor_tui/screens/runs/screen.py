@@ -170,7 +170,7 @@ class RunsScreen(AnnotationsScreen):
         self._arrange()
 
     def _show_problem(self, problem: str) -> None:
-        """What hides runs or makes them old, for as long as it does."""
+        """Show a problem that hides runs or makes them outdated, as long as it exists."""
         if problem == self._problem:
             return
         self._problem = problem

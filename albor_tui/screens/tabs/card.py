@@ -62,7 +62,7 @@ class CardWanted:
 
 
 class CardPage(Page):
-    """What it was made of, and beside it, or below on a narrow terminal, what came of it."""
+    """The tab with the inputs of a run and, beside or below them, its results."""
 
     BINDINGS = [
         Binding("enter", "open", "Open", tooltip="Edit the note, open the run or the crash report"),

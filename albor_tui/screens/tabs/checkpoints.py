@@ -37,7 +37,7 @@ _MEANS = {
 
 @dataclass(frozen=True)
 class ShelfWanted:
-    """What lies in the folder of checkpoints."""
+    """A request for the contents of the checkpoint folder."""
 
     PERIOD_S: ClassVar[float | None] = 1.0
 

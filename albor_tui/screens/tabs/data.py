@@ -45,7 +45,7 @@ _SIDES = ("sources", "batch")
 
 @dataclass(frozen=True)
 class DataWanted:
-    """What the run reads, as it recorded it, and what lies there."""
+    """A request for the recorded data of a run, and what is in its place now."""
 
     PERIOD_S: ClassVar[float | None] = 4.0
 
@@ -71,7 +71,7 @@ class DataPage(Page):
 
     @dataclass
     class Counted(Message):
-        """What the data set holds, or why that is not known."""
+        """The counted contents of a data set, or the error."""
 
         found: DataSheet | CommandFailed
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LinesWanted:
-    """Some lines of a log."""
+    """A request for lines of a log."""
 
     need: Need
 

@@ -46,7 +46,8 @@ PANELS: dict[str, type[Widget]] = {
 
 
 class OverviewPage(Page):
-    """What is alive of a run. Its curves and its log come with the run's own polls."""
+    """The tab with the live state of a run. Its curves and its log come with the run's own
+    polls."""
 
     BINDINGS = [
         Binding("l", "focus_log", "Log", show=False, tooltip="Go to the log's end"),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class PageRequest(Protocol):
-    """What a page wants to know of a run: a frozen value."""
+    """A page's request for data of a run: a frozen value."""
 
     PERIOD_S: ClassVar[float | None]
     """How often it is put again; None: once."""
@@ -115,12 +115,12 @@ class Page(ErrorBoundary, Container):
         empty.update(styled.loading() if is_loading else words())
 
     def key_word(self, action: str) -> str:
-        """What the key bar calls an action of the page now; "" for what its binding says."""
+        """The present label of an action of the page; "" for the label of its binding."""
         return ""
 
     @property
     def troubles(self) -> tuple[AttentionItem, ...]:
-        """What needs a person about the run, the worst first."""
+        """Attention entries of the run, the worst first."""
         found: AttentionList = getattr(self.screen, "attention", AttentionList())
         return found.of_run(self.view.id)
 
@@ -179,7 +179,7 @@ class Page(ErrorBoundary, Container):
         self._show_problems()
 
     def _show_problems(self) -> None:
-        """What is wrong with the run, and with the answer; the store may be the matter of both."""
+        """Show problems of the run and of the answer; both may come from the store."""
         if self._broken_by is NoneType:
             both = (self._flaw, self._problem if self._problem not in self._flaw else "")
             self._show_line("; ".join(problem for problem in both if problem), "$warning")

@@ -54,7 +54,8 @@ class MachineSheet(ScrolledLines):
 
 
 class SystemPage(PacedPage):
-    """What telemetry knows. Of the host's load only what was seen here has a past."""
+    """The tab with telemetry. The history of the host's load covers only the time that this cockpit
+    was open."""
 
     def __init__(self, name: str, view: RunView) -> None:
         super().__init__(name, view)

@@ -35,7 +35,7 @@ class ScrolledLines(ErrorBoundary, ScrollView, can_focus=True):
 
     @property
     def text(self) -> str:
-        """What is shown, as plain text."""
+        """The shown lines as plain text."""
         return "\n".join(line.plain.rstrip() for line in self._lines)
 
     @property

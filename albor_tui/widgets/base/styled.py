@@ -36,7 +36,7 @@ PHASE_WORD = {
 
 
 def loading() -> Content:
-    """What stands where something is still being read."""
+    """The placeholder of content that is being read."""
     return Content.styled(LOADING, "$ink-muted")
 
 
@@ -156,7 +156,7 @@ def first_lines(text: Content, width: int, height: int) -> list[Content]:
 
 
 def cut(lines: list[Content], height: int, noun: str) -> list[Content]:
-    """Lines that are at most `height`; where some are left out the last says how many of what."""
+    """At most `height` lines; the last one says how many lines were cut."""
     if len(lines) <= height:
         return lines
     kept = max(0, height - 1)

@@ -94,7 +94,7 @@ class ChartCanvas(CellWidget):
 
     @property
     def x_word(self) -> str:
-        """What the x axis counts: seconds, where a run has no steps for what is drawn."""
+        """The unit of the x axis: seconds, if the drawn curves have no steps."""
         units = {trace.unit for trace in self.data.traces}
         return "seconds" if self.axis == "step" and units == {"seconds"} else self.axis
 

@@ -132,13 +132,13 @@ def extent(view: RunView, curves: Curves) -> tuple[float, float] | None:
 
 
 def unit_of(curves: Curves) -> str:
-    """What the x of a run's charts counts."""
+    """The unit of x in a run's charts."""
     units = {curve.axis for curve in curves.values() if not curve.is_empty}
     return "seconds" if units == {"seconds"} else "step"
 
 
 def marks(view: RunView, lr: Series | None = None) -> Iterator[Mark]:
-    """What happened to a run: alerts, restarts, rewinds, checkpoints, phases of the learning
+    """Marks of a run's events: alerts, restarts, rewinds, checkpoints, phases of the learning
     rate."""
     for alert in view.alerts:
         if alert.step is not None and alert.severity != "info":

@@ -48,7 +48,7 @@ class PlotLine:
 
 @dataclass(frozen=True)
 class PlotJob:
-    """What to draw: lines from the bottom layer to the top, canvas size in cells, data limits."""
+    """A drawing job: lines from the bottom layer to the top, canvas size in cells, data limits."""
 
     lines: tuple[PlotLine, ...]
     width: int
@@ -111,7 +111,7 @@ def paint(job: PlotJob) -> Canvas:
 
 
 def _points(line: PlotLine, limits: Range) -> tuple[list[float], list[float], list[bool]]:
-    """What to connect: with an envelope every bucket is a stroke from its low to its high."""
+    """The points to connect: with an envelope every bucket is a stroke from its low to its high."""
     xs: list[float] = []
     ys: list[float] = []
     joined: list[bool] = []

@@ -308,7 +308,7 @@ class ChartGrid(Widget, can_focus=True):
 
 
 def why_empty(view: RunView | None, words: str, *, is_read: bool) -> str:
-    """What stands in the place of charts where there are none; `words` are those of the search."""
+    """The text in place of missing charts; `words` are those of the search."""
     if not is_read:
         return "loading"
     if words:

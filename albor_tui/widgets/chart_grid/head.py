@@ -25,7 +25,7 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class HeadFacts:
-    """What the line says; metrics are counted from 1."""
+    """The contents of the line above the charts; metrics are counted from 1."""
 
     first: int = 0
     last: int = 0

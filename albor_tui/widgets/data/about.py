@@ -74,7 +74,7 @@ def _where(row: SetRow, width: int) -> list[Content]:
 
 
 def _checked(row: SetRow, width: int, offers_check: bool) -> list[Content]:
-    """Whether it is there, and whether anybody read it against its hashes."""
+    """Lines on whether the data set exists, and whether its hashes were verified."""
     folder, check = row.view.folder, row.check
     word, tone = state_of(row)
     lines = [fact("state", Content.styled(word, f"bold {tone}"), width)]

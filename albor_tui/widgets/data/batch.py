@@ -115,7 +115,7 @@ def _amounts(row: BatchRow) -> list[str]:
 
 
 def _folded(text: str, width: int) -> list[Content]:
-    """As lines of `width` cells; its own line breaks stay, a bar stands before each of them."""
+    """Text as lines of `width` cells; its own line breaks are kept and marked by a bar."""
     edge = Content.styled(f"{glyphs.current.axis} ", "$line-main")
     fold = Content.styled(f"{glyphs.current.axis} ", "$track")
     lines: list[Content] = []

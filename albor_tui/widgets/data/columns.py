@@ -70,7 +70,7 @@ class ColumnList(LineList):
         raise NotImplementedError
 
     def key_of(self, row: Any) -> object:
-        """What stays the same of a row when it changes."""
+        """The identity of a row, which stays when the row changes."""
         return row
 
     @property

@@ -22,7 +22,7 @@ _PLAIN = {"gone": "gone", "damaged": "damaged", "unknown": "no manifest"}
 
 @dataclass(frozen=True)
 class Verification:
-    """What reading every byte of a data set said. `wall`: when, None while it goes on."""
+    """The result of reading every byte of a data set. `wall`: when, None while it is being read."""
 
     wall: float | None = None
     problems: tuple[str, ...] = ()

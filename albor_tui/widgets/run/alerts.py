@@ -21,7 +21,8 @@ _WELL = ("running", "paused", "unguarded")
 
 
 class Alerts(RunPanel):
-    """What needs a person about one run, then its alerts: open ones first, newest first."""
+    """A panel with the attention entries of a run, then its alerts: open ones first, newest
+    first."""
 
     HEADING = "alerts"
     troubles: reactive[tuple[AttentionItem, ...]] = reactive((), init=False, repaint=False)

@@ -44,7 +44,7 @@ class BrickRow:
 
     @property
     def limit_ms(self) -> float | None:
-        """What it may take: its budget, else the learned one."""
+        """The limit of its time: its budget, else the learned one."""
         return self.budget_ms if self.budget_ms is not None else self.learned_ms
 
     @property

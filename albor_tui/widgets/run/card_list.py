@@ -34,7 +34,7 @@ _SHORT = 200  # characters of a note that stands out
 
 @dataclass(frozen=True)
 class CardEntry:
-    """What a line is of. `copies` is what goes to the clipboard; "" for nothing."""
+    """The content of a line. `copies` is the text for the clipboard; "" for none."""
 
     kind: Literal["fact", "note", "tags", "relative", "crash"]
     copies: str = ""
@@ -268,7 +268,7 @@ def _relative(label: str, one: Relative, width: int) -> CardLine:
 
 
 def _files(card: RunCard, width: int) -> Iterator[CardLine]:
-    """What it left behind."""
+    """Lines of the files that the run left."""
     yield from _artifacts(card.artifacts, width)
     yield from _versions(card, width)
     yield from _media(card.media, width)

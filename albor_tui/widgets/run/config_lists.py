@@ -21,7 +21,7 @@ class FoundList(LineList):
     needle = ""
 
     def text_of(self, index: int) -> str:
-        """What is searched in a line."""
+        """The text of a line that is searched."""
         raise NotImplementedError
 
     @property

@@ -35,7 +35,7 @@ _ORDER = ("xid", "ecc", "throttled", "hot", "straggling", "idle", "")
 
 @dataclass(frozen=True)
 class GpuMark:
-    """What is odd about a GPU. `figure` is the row that shows it: load, heat, or "" for neither."""
+    """An anomaly of a GPU. `figure` is the row that shows it: load, heat, or "" for neither."""
 
     number: int
     kind: str

@@ -27,7 +27,7 @@ def is_guarded(view: RunView) -> bool:
 
 
 class GuardPanel(RunPanel):
-    """What keeps the run alive: guard, attempts, checkpoints."""
+    """A panel of what keeps the run alive: guard, attempts, checkpoints."""
 
     HEADING = "guard"
 
@@ -149,7 +149,7 @@ def _beside_end(lines: list[Content], heads: int, most: int) -> list[Content]:
 
 
 def _at_risk(view: RunView) -> str:
-    """What would be lost if it died now; "" where that is little or not known."""
+    """The work that a death now would lose; "" if it is little or unknown."""
     saved = view.checkpoint.last_wall
     if not (view.is_live and saved and view.gpu):
         return ""
@@ -158,7 +158,7 @@ def _at_risk(view: RunView) -> str:
 
 
 def watched_words(view: RunView) -> Content:
-    """What watches a run at work: "3 rules", "2 budgets, tells only: no guard", "not watched"."""
+    """What watches an active run: "3 rules", "2 budgets, tells only: no guard", "not watched"."""
     watched = view.diagnostics.watched
     if not watched.is_watched:
         return Content.styled("not watched: no rule is evaluated", "$warning")

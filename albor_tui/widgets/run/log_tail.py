@@ -124,7 +124,7 @@ class LogTail(ErrorBoundary, SyncedScrollbar, ScrollView, can_focus=True):
 
 
 def tone_of(line: str) -> str:
-    """What a line is by its words: error, warning or line."""
+    """The kind of a line by its words: error, warning or line."""
     words = line[:200].lower()
     if any(word in words for word in _ERROR_WORDS):
         return "error"

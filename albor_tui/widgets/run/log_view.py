@@ -102,7 +102,7 @@ class LogView(ErrorBoundary, SyncedScrollbar, ScrollView, can_focus=True):
 
     @property
     def need(self) -> Need:
-        """What the screen wants to know now."""
+        """The lines that the view needs now."""
         height = max(1, self.content_size.height)
         if self.follows:
             return Need(self.name_wanted, None, height, self.needle)

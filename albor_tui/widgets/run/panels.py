@@ -109,7 +109,7 @@ def _finish(view: RunView) -> str:
 
 
 def budget_words(view: RunView) -> list[Content]:
-    """What is used of each limit, and of a run at work what will be at its end."""
+    """The use of each limit, with the expected use at the end of an active run."""
     found = []
     for use in view.budgets:
         if use.used is None or use.limit is None:
@@ -129,7 +129,7 @@ def budget_words(view: RunView) -> list[Content]:
 
 
 def end_words(view: RunView) -> str:
-    """What stands behind the step of a run: how many it takes, or that it is past them."""
+    """The text behind the step of a run: the planned steps, or that it is past them."""
     if not view.max_steps:
         return ""
     number = quantity.count(view.max_steps)
@@ -284,8 +284,8 @@ def _brick_line(brick: BrickView, names: int, bars: int, scale: float) -> Conten
 
 
 def yet(view: RunView, *, is_house: bool = True) -> str:
-    """What is missing may come only while the run is not over; what `is_house` only of Albor's own
-    training.
+    """ " yet" if missing data may still come: while the run is active; with `is_house` only in
+    Albor's own training.
     """
     comes = view.status not in OVER and (view.kind == "train" or not is_house)
     return " yet" if comes else ""

@@ -113,7 +113,7 @@ def export(
 
 
 def sources(told: Mapping[str, Any]) -> Iterable[str | Path]:
-    """What the runs of a command line with RUN... and --filter are read from."""
+    """The paths that the runs of a command line with RUN... and --filter are read from."""
     if told["terms"] is None:
         return map(run_source, told["references"])
     try:
@@ -177,7 +177,8 @@ def _table(
 
 
 def _spans_of(runs: Sequence[RecordedRun]) -> Callable[[BinaryIO | TextIO], int]:
-    """Raises NotFoundError where the folder of one is gone: spans are made of its files."""
+    """The writer of spans. Raises NotFoundError if a folder is gone: spans are made from its
+    files."""
     from albor_core.run.home.runs import placed
     from albor_core.store.spans.export import write_spans
 

@@ -82,7 +82,7 @@ class SplitRule:
 
 @dataclass(frozen=True)
 class EncodedUnit:
-    """What `EncodeJob` made of a unit."""
+    """The encoded documents of a unit, as written by `EncodeJob`."""
 
     path: Path
     part: int
@@ -92,7 +92,7 @@ class EncodedUnit:
     sources: tuple[str, ...]
 
     def ids(self, first: int, last: int) -> NDArray[Any]:
-        """Those from `first` to `last`, exclusive."""
+        """The ids from `first` to `last`, exclusive."""
         kind = np.dtype(self.kind)
         return np.fromfile(self.path, kind, last - first, offset=first * kind.itemsize)
 
@@ -111,7 +111,7 @@ class EncodedUnit:
 
 
 def text_units(corpora: Sequence[Corpus]) -> tuple[TextUnit, ...]:
-    """In order; a function of the files' footers alone."""
+    """The units in order; a function of the files' footers alone."""
     units: list[TextUnit] = []
     for part, corpus in enumerate(corpora):
         for file in corpus.files:
@@ -173,7 +173,7 @@ class EncodeJob:
         }
 
     def made(self, number: int, result: dict[str, Any]) -> EncodedUnit:
-        """What the job said of a unit, to be read back. Raises DataError where it was lost."""
+        """The recorded result of a unit, to be read back. Raises DataError if it was lost."""
         path = self._path(number)
         if not path.is_file() or path.stat().st_size != result["size"]:
             raise DataError(
@@ -210,7 +210,7 @@ class EncodeJob:
         return np.array(flat).astype(self.kind)
 
     def _pieces(self, document: KeyedText) -> list[str | int]:
-        """What is encoded, sentinels as ids; nothing where the document is not usable."""
+        """The pieces to encode, sentinels as ids; empty if the document is not usable."""
         text = decode_document(document.data)
         if text is None:
             return []
@@ -254,7 +254,7 @@ def _encoder(path: Path, sha256: str) -> Tokenizer:
 
 
 def _batches(unit: TextUnit, most: int) -> Iterator[list[KeyedText]]:
-    """Some `most` bytes at a time."""
+    """Batches of about `most` bytes."""
     batch: list[KeyedText] = []
     size = 0
     for document in read_documents(unit):

@@ -30,7 +30,7 @@ UNUSABLE = "unusable"
 
 @dataclass
 class SplitTotals:
-    """What a split is made of; `tokens` with the end of each text, and with the remainder."""
+    """The totals of a split; `tokens` with the end of each text, and with the remainder."""
 
     name: str
     documents: int = 0
@@ -132,7 +132,7 @@ class ShardJob:
     folder: Path
 
     def numbers(self) -> range:
-        """Of all shards."""
+        """The numbers of all shards."""
         return range(sum(self._shards(split) for split in range(len(self.names))))
 
     def place(self, number: int) -> tuple[int, int]:

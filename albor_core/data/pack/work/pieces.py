@@ -35,7 +35,7 @@ class Stretch(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What fills the rows, one after the other."""
+    """The pieces of documents that fill the rows, one after the other."""
 
     begins: Ints
     """(P,) of the first id of each, in the stretch."""
@@ -84,7 +84,7 @@ def wholeness(stretch: Stretch, pieces: Pieces, seq_len: int) -> Wholeness:
 
 
 def concat(stretch: Stretch, seq_len: int) -> Pieces:
-    """In the order of the stream, cut at every row."""
+    """Pieces in the order of the stream, cut at the end of every row."""
     rows = np.arange(0, stretch.size, seq_len)
     begins = np.union1d(stretch.starts, rows)
     return Pieces(begins, np.diff(np.append(begins, stretch.size)))

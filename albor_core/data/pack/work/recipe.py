@@ -44,7 +44,8 @@ class PackRecipe:
     """None where documents follow each other, as they all did once."""
 
     def settings(self) -> dict[str, Any]:
-        """What is not said is not there: shards that know no sentinels say nothing of them."""
+        """The settings for a record. Unused ones are left out: shards without sentinels do not
+        mention them."""
         found = asdict(self)
         for name in ("sentinels", "packing"):
             if found[name] is None:
@@ -52,7 +53,7 @@ class PackRecipe:
         return found
 
     def fields(self, documents: str | dict[str, str]) -> dict[str, Any]:
-        """As the manifest of a data set holds them; `documents`: the hash of the corpus, or of each
+        """The fields for a data set's manifest; `documents`: the hash of the corpus, or of each
         split.
         """
         return {**self.settings(), "corpus_sha256": documents}
@@ -71,7 +72,7 @@ class PackTokenizer:
 
 
 def open_tokenizer(path: Path, eos: str | None) -> PackTokenizer:
-    """Raises as `load_tokenizer` and `end_of_text`."""
+    """The tokenizer with its end token. Raises as `load_tokenizer` and `end_of_text`."""
     encoder = load_tokenizer(path)
     end = end_of_text(encoder, path, eos)
     sha256, begin = sha256_file(tokenizer_file(path)), special_ids(encoder, path).bos
@@ -168,7 +169,7 @@ def made_before(out_dir: Path, source: PackInput, recipe: PackRecipe) -> MadeBef
 
 
 def documents_hash(source: PackInput) -> str | dict[str, str]:
-    """Of the documents themselves, blind to the layout of the files; reads all text."""
+    """The hash of the documents, independent of the layout of the files; reads all text."""
     found = []
     for corpus in source.corpora:
         digest = CorpusHash()

@@ -90,7 +90,7 @@ def _copy_file(source: Path, target: Path, listed: int) -> None:
 
 
 def arrival(copy: CopyResult, origin: str) -> ImportResult:
-    """What `albor runs import` tells of a copy: how much of it is in its store."""
+    """The result of importing a copy: how much of it is in its store."""
     change = {"updated": "extended"}.get(copy.change, copy.change)
     run = placed(copy.run, copy.path)
     told = ImportResult(copy.run, "albor", origin, copy.name, "", copy.path, change, copy.status)

@@ -191,7 +191,7 @@ def copy_runs(
 
 @dataclass
 class _Plan:
-    """What has to be brought of one run, and where it goes."""
+    """The files to copy for one run, and their destination."""
 
     found: FoundRun
     run: RunDir
@@ -205,7 +205,7 @@ class _Plan:
 
 
 class _Planner:
-    """What is to be done with each run, written into the report; none takes the place or the id of
+    """Plans the copy of each run and writes the report; no run gets the directory or the id of
     another.
     """
 
@@ -385,8 +385,8 @@ def _not_come(run: RunDir, missing: Sequence[str]) -> str:
 
 
 def room_for(target: Path, size: int, listed: int) -> int:
-    """How many bytes are taken of a file of `size` that was listed with `listed`: of one that only
-    grows some more; of another that is larger none, since half of it says something else.
+    """Bytes to copy of a file of `size` that was listed with `listed`: some more if it only grows;
+    0 if another kind of file is larger, since half of it would be wrong.
     """
     if target.suffix in _GROWING:
         return listed + GROWTH

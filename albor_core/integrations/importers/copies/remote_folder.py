@@ -296,7 +296,7 @@ class RemoteFolder:
 
     @contextmanager
     def _script(self, script: str, limit: int = _MAX_LISTING) -> Iterator[BoundedPipe]:
-        """What a script says there, from behind whatever the host's own start-up files print."""
+        """The output of a script on the host, without what its start-up files print."""
         head = "unset CDPATH; LC_ALL=C; export LC_ALL; echo 'albor-pull 1'\n"
         with tempfile.TemporaryFile() as said:
             said.write((head + script).encode("utf-8", "surrogateescape"))

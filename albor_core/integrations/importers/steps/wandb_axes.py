@@ -110,7 +110,7 @@ def whole_step(value: float | None) -> int | None:
 
 @dataclass
 class LogSpan:
-    """What one log of a run covers, by the peer's own step, and where its counters are."""
+    """The range of one log, in the peer's own steps, and the positions of its counters."""
 
     first: int | None = None
     last: int | None = None
@@ -145,7 +145,7 @@ class LogSpan:
 
 
 def offsets(spans: list[LogSpan]) -> list[int]:
-    """What is added to the steps of each log, in the order of the logs."""
+    """The offset added to the steps of each log, in the order of the logs."""
     found: list[int] = []
     for index, span in enumerate(spans):
         found.append(_offset(span, list(zip(spans[:index], found, strict=True))))

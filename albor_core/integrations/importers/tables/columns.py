@@ -51,7 +51,7 @@ _WORDED = frozenset((*RUNS, *KEYS, *SPLITS, *_KINDS, "experiment"))
 
 @dataclass
 class Columns:
-    """What is known of a table's columns once all its rows were seen."""
+    """Facts of a table's columns, known once all rows were read."""
 
     split: str | None = None
     axes: dict[str, float] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Columns:
         return [name for name, value in row.items() if name not in used and is_number(value)]
 
     def part(self, row: Row) -> str:
-        """What a row is of: train, val, test, another word, or "" where it does not say."""
+        """The part of a row: train, val, test, another word, or "" if unknown."""
         said = row.get(self.split) if self.split is not None else None
         word = said.strip() if isinstance(said, str) else ""
         return _PARTS.get(word.lower(), word)

@@ -19,7 +19,7 @@ _HINT = "a list of records, columns of numbers, or a trainer_state.json with log
 
 
 def document_rows(path: Path, losses: Losses) -> Iterator[Row]:
-    """Raises DataError, saying what it is, for a document that is not a history."""
+    """The rows of a document. Raises DataError, saying what it is, if it is not a history."""
     if path.stat().st_size > _MAX_BYTES:
         raise DataError(f"{path}: a JSON document over 256 MiB", hint="write it as JSON lines")
     try:
@@ -35,7 +35,7 @@ def document_rows(path: Path, losses: Losses) -> Iterator[Row]:
 
 
 def run_name(path: Path) -> str:
-    """What to call the run of a file: the Trainer's state is its output folder's."""
+    """The run name for a file: for the Trainer's state its output folder."""
     if path.name != "trainer_state.json":
         return path.stem
     folder = path.resolve().parent

@@ -32,7 +32,7 @@ class RowPlace:
 
 @dataclass
 class LearnedPlaces:
-    """What is known of the rows of a run once `see` had all of them."""
+    """Facts about the rows of a run, complete once `see` had all of them."""
 
     has_step: bool = False
     tail: int = 0  # rows without a step since the last that has one
@@ -183,8 +183,8 @@ class RowPlaces:
 
 
 def step_word(row: Row, *, has_batches: bool = True) -> Any:
-    """What a row has in the first column of steps that it fills; of an epoch, with `has_batches`,
-    also of batches.
+    """The value in the first column of steps that a row fills; with `has_batches` an epoch includes
+    batches.
     """
     name = step_column(row, has_batches=has_batches)
     return None if name is None else row[name]

@@ -72,7 +72,7 @@ def _names(kind: str, path: Path, columns: Columns) -> dict[str | None, str | No
 
 
 def _why_none(kind: str, path: Path) -> str:
-    """What a file without a value has in place of them."""
+    """A description of what a file without values contains."""
     losses, rows = Losses(), 0
     reader = RowReader(Columns(), None)
     for row in _rows(kind, path, losses):

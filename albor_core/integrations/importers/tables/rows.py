@@ -198,7 +198,7 @@ def _first_line(path: Path, losses: Losses) -> tuple[list[str], str, Iterator[st
 
 
 def _delimiter(first: str, second: str) -> str:
-    """What stands between the cells of a heading: spaces where as many words stand below them."""
+    """The separator of a heading's cells: spaces if the next line has as many words."""
     found = max(_DELIMITERS, key=first.count)
     if found in first:
         return found

@@ -109,8 +109,8 @@ def _in_base_2(logarithm):
 
 @jit
 def _weights(scores, scale, log_sum, time, seen, IS_DIAGONAL: tl.constexpr):
-    """What softmax gave, by powers of two; `time` of the queries and `seen` of the keys, shaped to
-    broadcast.
+    """The softmax weights, by powers of two; `time` of the queries and `seen` of the keys, shaped
+    to broadcast.
     """
     weights = tl.exp2(scores * scale - log_sum)
     return tl.where(time >= seen, weights, 0.0) if IS_DIAGONAL else weights
@@ -263,7 +263,7 @@ def _gradient(
 
 @dataclass
 class Attended:
-    """What a backward needs."""
+    """Saved tensors for the backward pass."""
 
     qkv: Tensor
     """Rotated."""

@@ -47,7 +47,7 @@ def _forward(
     TURNED: tl.constexpr, ALL: tl.constexpr, HALF: tl.constexpr,
     TOKENS: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Heads 0 .. TURNED - 1 of ALL turn in place; every program reads what it writes, only that."""
+    """Rotate heads 0 .. TURNED - 1 of ALL in place; every program reads only what it writes."""
     lane = tl.arange(0, TOKENS * HEADS)[:, None]
     pair = tl.arange(0, BLOCK)[None, :]
     GROUPS: tl.constexpr = (TURNED + HEADS - 1) // HEADS  # neighbours in time: in memory, too

@@ -107,7 +107,7 @@ def multiply(
     D: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, IS_TURNED: gl.constexpr,
 ):  # fmt: skip
-    """Eight warps: sums in fp32, rounded once."""
+    """Multiply with eight warps: sums in fp32, rounded once."""
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, 128, 16])
     step = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):

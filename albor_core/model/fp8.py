@@ -134,7 +134,7 @@ class Fp8Mlp:
 
 
 def trained_mlps(model: Llama) -> list[Any]:
-    """The MLPs that compute in fp8: none of their three matrices is frozen or packed."""
+    """The MLPs that fp8 applies to where it is on: all three of their matrices are trained."""
     mlps: list[Any] = [layer.mlp for layer in model.model.layers]
     return [mlp for mlp in mlps if sum(p.requires_grad for p in mlp.parameters()) == 3]
 

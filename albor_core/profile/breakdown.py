@@ -26,6 +26,7 @@ from albor_core.profile.intervals import (
     without,
 )
 from albor_core.profile.names import clean_name
+from albor_core.profile.products import GEMM_KERNEL, GEMM_OPS
 from albor_core.profile.trace import BRICK, STEP, StepTrace, TraceEvent
 from albor_core.run.errors import DataError
 
@@ -33,8 +34,6 @@ _SYNC = re.compile(r"^(cuda|hip)((Stream|Device|Event)Synchronize|Memcpy)$|^cuCt
 _LAUNCH = re.compile(r"^(cuda|cu|hip|hipExt)(Module)?Launch(Cooperative)?Kernel")
 _GRAPH = re.compile(r"^(cuda|cu|hip)GraphLaunch")
 _ITEM = "aten::_local_scalar_dense"
-_GEMM_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm")
-_GEMM_KERNEL = re.compile(r"gemm|nvjet|cutlass.*(?:mm|tensorop)|cublas", re.IGNORECASE)
 _COPY = re.compile(r"Memcpy (\w+)")
 _Asked = dict[int | None, TraceEvent]
 QUEUED, LAUNCHING = "between kernels that were queued", "launch latency"
@@ -399,9 +398,9 @@ def _counters(
     trace: StepTrace, work: Sequence[TraceEvent], window: Span, is_gpu: bool
 ) -> dict[str, int]:
     operators = [op for op in trace.operators if _is_in(op, window)]
-    gemms = sum(op.name in _GEMM_OPS for op in operators)
+    gemms = sum(op.name in GEMM_OPS for op in operators)
     if is_gpu:
-        gemms = sum(e.kind == "kernel" and bool(_GEMM_KERNEL.search(e.name)) for e in work)
+        gemms = sum(e.kind == "kernel" and bool(GEMM_KERNEL.search(e.name)) for e in work)
     pcie = [e for e in work if e.kind == "copy" and re.search(r"HtoD|DtoH", e.name)]
     return {
         "operators": len(operators),

@@ -11,6 +11,7 @@ M is the tokens of a micro-batch, D hidden_size, F intermediate_size, V vocab_si
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,9 @@ Sizes = tuple[int, int, int]
 """M, N, K of a product."""
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "input gradient", "weight gradient"
 PASSES = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
-_OPERATORS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm")
+GEMM_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm")
+GEMM_KERNEL = re.compile(r"gemm|nvjet|cutlass.*(?:mm|tensorop)|cublas", re.IGNORECASE)
+_OPERATORS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm")  # that a decoder calls
 _BLOCK, _HEAD = ("attn_qkv", "attn_out", "ffn_gate_up", "ffn_down"), "lm_head"
 _OF_MODEL = {"forward", "loss", "backward"}
 """Bricks with products of the model; an optimizer may have some of the same sizes."""

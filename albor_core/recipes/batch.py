@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from albor_core.model.llama import IGNORED
+from albor_core.kernels.ops.cross_entropy import IGNORED
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from albor_core.data.load.order import Order
 from albor_core.data.load.source import TokenSource
 from albor_core.data.pack.special_tokens import SpecialIds, tokenizer_file
 from albor_core.data.pack.token_bytes import bytes_of_tokens
+from albor_core.kernels.ops.cross_entropy import IGNORED
 from albor_core.model.head import Scored
 from albor_core.model.hf.tensors import load_into
-from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.plan.facts import tokenizer_facts
 from albor_core.plan.start_weights import refuse_misfits, start_weights
 from albor_core.recipes.batch import Batch

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from albor_core.kernels.dispatch import use_triton
 from albor_core.kernels.ops import cross_entropy
-from albor_core.model.head import IGNORED, HeadPass, HeadScore, NextTokens, Scored, shifted
+from albor_core.kernels.ops.cross_entropy import IGNORED
+from albor_core.model.head import HeadPass, HeadScore, NextTokens, Scored, shifted
 from albor_core.recipes.batch import Batch
 
 WIDE_BYTES = 20  # of a logit that autograd differentiates: two of it in fp32, two gradients, itself

@@ -1,4 +1,4 @@
-"""All that watches a training: it is told of each event of the loop, and says what it sees.
+"""All that watches a training: the loop calls it at each event, and it reports what it sees.
 
 Nothing here changes what is computed. What a figure, an alert or a comparison asks of the run is
 left in `Due`, and the loop does it between two steps.
@@ -50,12 +50,8 @@ class Board:
         """`between_steps` as in `IntervalLog`. `reads_late`: the figures of a step, while the next
         is computed.
         """
-        self.train_state, self.signals, self._attempt, self._due = (
-            train_state,
-            signals,
-            attempt,
-            due,
-        )
+        self.train_state, self.signals = train_state, signals
+        self._attempt, self._due = attempt, due
         self._start_times, self._step_clock, self._has_stepped = start_times, step_clock, False
         parts, reporter = train_state.parts, train_state.reporter
         self.brick_tracer = BrickTracer(

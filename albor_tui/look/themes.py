@@ -11,6 +11,19 @@ from collections.abc import Mapping
 
 from textual.theme import BUILTIN_THEMES, Theme
 
+from albor_core.run.status import STATUSES
+
+STATE_TONE = {
+    word: "$ink-muted" if status.tone == "muted" else f"${status.tone}"
+    for word, status in STATUSES.items()
+}
+SEVERITY_TONE = {
+    "info": "$ink-muted",
+    "warning": "$warning",
+    "error": "$error",
+    "critical": "$error",
+}
+
 DARK = Theme(
     name="albor-dark",
     primary="#f0a36b",

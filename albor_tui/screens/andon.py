@@ -15,6 +15,7 @@ from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_core.store.rows.rows import AlertRow
+from albor_tui.look.themes import SEVERITY_TONE
 from albor_tui.messages import AlertsChanged, PastFound, RulesReplayed, RunFound
 from albor_tui.screens.base.run_actions import RunActionsScreen
 from albor_tui.screens.charts.alert_chart import alert_chart, alert_title
@@ -350,6 +351,6 @@ def coverage(said: str, found: AttentionList, active: int) -> Content:
         line += Content.styled(f", {len(found.tells_only)} only told of", "$ink-muted")
     if found.open:
         needs = "needs" if len(found.open) == 1 else "need"
-        tone = styled.SEVERITY_TONE.get(found.severity, "$warning")
+        tone = SEVERITY_TONE.get(found.severity, "$warning")
         line += Content.styled(f"; {len(found.open)} {needs} you: press !", tone)
     return line

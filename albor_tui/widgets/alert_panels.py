@@ -17,6 +17,7 @@ from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import AlertRow
 from albor_tui.look import glyphs, quantity
+from albor_tui.look.themes import SEVERITY_TONE
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.panel import Panel
@@ -67,7 +68,7 @@ class AlertTable(LineList):
     def draw_line(self, index: int, width: int) -> Content:
         row = self.alerts[index]
         is_seen = not row.is_open
-        tone = "$ink-faint" if is_seen else styled.SEVERITY_TONE.get(row.severity, "$warning")
+        tone = "$ink-faint" if is_seen else SEVERITY_TONE.get(row.severity, "$warning")
         ink, dim = ("$ink-muted", "$ink-faint") if is_seen else ("$ink", "$ink-muted")
         mark = glyphs.current.check if is_seen else glyphs.current.alert
         longest = max(len(one.run_name or one.run_id) for one in self.alerts[:_LOOKED_AT])
@@ -110,7 +111,7 @@ class AlertPanel(Panel):
                 shown.append(Content.assemble((f"{label:<8}", "$ink-muted"), value))
         if row.acked_by is None:
             shown += _command(row, width, more)
-        tone = styled.SEVERITY_TONE.get(row.severity, "$warning")
+        tone = SEVERITY_TONE.get(row.severity, "$warning")
         room = max(1, height - len(shown))
         if len(said) > room:
             said[room - 1 :] = [" ".join(said[room - 1 :])]  # the last is cut, with a mark
@@ -219,7 +220,7 @@ class RulesPanel(Panel):
 
 def _rule(rule: Mapping[str, Any], width: int) -> list[Content]:
     found = rule["alerts"]
-    tone = styled.SEVERITY_TONE.get(rule["severity"], "$warning") if found else "$ink-muted"
+    tone = SEVERITY_TONE.get(rule["severity"], "$warning") if found else "$ink-muted"
     steps = ", ".join(quantity.count(alert["step"]) for alert in found[:4])
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     points = f"{rule['points']:,} {'points' if rule['exact'] else 'values of a preview'}"

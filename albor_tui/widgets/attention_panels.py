@@ -16,6 +16,7 @@ from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of, tails_of_items
+from albor_tui.look.themes import SEVERITY_TONE
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.panel import Panel
@@ -37,7 +38,7 @@ def glyph_of(item: AttentionItem) -> str:
 
 def tone_of(item: AttentionItem) -> str:
     """The colour of how bad it is; faint where it was seen or muted."""
-    return styled.SEVERITY_TONE.get(item.severity, "$warning") if item.is_open else "$ink-faint"
+    return SEVERITY_TONE.get(item.severity, "$warning") if item.is_open else "$ink-faint"
 
 
 def whose(item: AttentionItem, tails: Mapping[str, str] | None = None) -> str:
@@ -90,7 +91,7 @@ def head(found: AttentionList, width: int) -> Content:
     are_of_gpus = all(item.is_of_gpus for item in found.open if item.cost_gpu_hours)
     count, hours = len(found.open), gpu_hours(found.gpu_hours, are_of_gpus)
     needs = _needs(found)
-    tone = styled.SEVERITY_TONE.get(found.severity, "$ink")
+    tone = SEVERITY_TONE.get(found.severity, "$ink")
     parts = [(needs or _calm(found), f"bold {tone}" if count else f"bold {_calm_tone(found)}")]
     if found.fine and (count or not found.is_quiet):
         parts.append((f"{len(found.fine)} running fine", "$success"))

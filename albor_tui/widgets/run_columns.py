@@ -18,6 +18,7 @@ from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.look.naming import name_of
+from albor_tui.look.themes import SEVERITY_TONE, STATE_TONE
 from albor_tui.widgets.base import styled
 
 _NAME_MIN, _NAME_MAX, _NAME_LIMIT = 14, 48, 100
@@ -69,7 +70,7 @@ def _progress(view: RunView, width: int) -> Content:
     if view.progress is None:
         done = glyphs.current.missing if view.step is None else _steps(view.step, width)
         return Content.styled((f"step {done}" if width >= 10 else done).rjust(width), "$ink-muted")
-    tone = styled.STATE_TONE.get(view.status, "$ink-muted")
+    tone = STATE_TONE.get(view.status, "$ink-muted")
     share = Content.styled(quantity.percent(view.progress).rjust(4), "$ink-muted")
     bar = styled.bar(view.progress, width - 5, tone) if width >= _BAR_MIN else Content("")
     return Content(" ").join([bar, share]) if width >= _BAR_MIN else share
@@ -86,7 +87,7 @@ def _steps(step: int, width: int) -> str:
 def _alerts(view: RunView, width: int) -> Content:
     if not view.alerts_open:
         return Content.styled(glyphs.current.dot, "$ink-faint")
-    tone = styled.SEVERITY_TONE.get(view.severity, "$warning")
+    tone = SEVERITY_TONE.get(view.severity, "$warning")
     return Content.styled(f"{glyphs.current.alert} {min(view.alerts_open, 99)}", tone)
 
 

@@ -14,6 +14,7 @@ from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.view.run_status import shown_word
 from albor_core.feed.view.run_view import RunsView
 from albor_tui.look import glyphs
+from albor_tui.look.themes import SEVERITY_TONE, STATE_TONE
 from albor_tui.messages import CommandReport
 from albor_tui.widgets.base import styled
 
@@ -63,7 +64,7 @@ class TopBar(Widget):
             return Content("")
         if self.is_looking:
             return Content.styled(f" ! {count} so far ", "$ink-muted")
-        tone = styled.SEVERITY_TONE.get(severity, "$warning")
+        tone = SEVERITY_TONE.get(severity, "$warning")
         return Content.styled(f" ! {count} ", f"bold $background on {tone}")
 
     async def on_click(self, event: events.Click) -> None:
@@ -75,7 +76,7 @@ class TopBar(Widget):
         rows = () if self.view is None else self.view.rows
         words = Counter(row.status for row in rows)
         self.silent = sum(row.is_silent and row.status == "running" for row in rows)
-        self.counts = tuple((w, words[w]) for w in styled.STATE_TONE if words[w])
+        self.counts = tuple((w, words[w]) for w in STATE_TONE if words[w])
         self.is_loading = self.view is not None and not self.view.is_complete
 
     def render(self) -> Content:
@@ -97,7 +98,7 @@ class TopBar(Widget):
                 Content.styled(
                     f"{styled.state_glyph(word)} {count}"
                     + (f" {shown_word(word)}{self._of_them(word)}" if has_words else ""),
-                    styled.STATE_TONE[word],
+                    STATE_TONE[word],
                 )
                 for word, count in self.counts
             ]

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from albor_core.andon.channels.command import alert_environment, run_command
-from albor_core.andon.channels.delivery import DeliveryError
+from albor_core.andon.channels.delivery_error import DeliveryError
 from albor_core.andon.channels.message import About, Notice, NoticeWriter, request_of
 from albor_core.andon.channels.readiness import sink_problem
 from albor_core.andon.channels.sinks import SENT_KINDS, Sink

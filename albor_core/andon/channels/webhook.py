@@ -22,7 +22,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from albor_core.andon.channels.delivery import DeliveryError
+from albor_core.andon.channels.delivery_error import DeliveryError
 from albor_core.run.values.clean import MARK, clean
 from albor_core.run.values.webhook_url import url_problem
 

@@ -76,7 +76,7 @@ def _none(run: RunDir | None, name: str | None, known: list[str]) -> NotFoundErr
 
 def _try(sink: object, run: RunDir | None) -> NotifyOutcome:
     from albor_core.andon.channels.console import console_line
-    from albor_core.andon.channels.delivery import DeliveryError
+    from albor_core.andon.channels.delivery_error import DeliveryError
     from albor_core.andon.channels.desktop import desktop_bytes, protocol
     from albor_core.andon.channels.message import About, NoticeWriter
     from albor_core.andon.channels.send import send_test

@@ -123,7 +123,9 @@ def take_over(run: RunDir | None, launched: LaunchedRank | None) -> None:
 
 
 def _wait_for_earlier(run: RunDir) -> None:
-    """A launcher that was killed leaves an attempt that is still ending."""
+    """Wait until the run's earlier attempt has ended: a launcher that was killed leaves one that is
+    still ending. Raises InUseError if it lives on after `_EARLIER_S`.
+    """
     deadline, told = time.monotonic() + _EARLIER_S, False
     while run.liveness().is_alive:
         if not told:

@@ -76,9 +76,9 @@ else:  # `from` is a word of Python
 
 
 class FimConfig(Section):
-    """Fill-in-the-middle: documents cut in three, the middle read last. Others in each epoch, the
-    same for the same seed; a row keeps its length, and what the three tokens push out at its end is
-    left out. Needs data.tokenizer; validation is without it."""
+    """Fill-in-the-middle: documents cut in three, the middle read last. Which documents are cut,
+    and where, differs between epochs and depends on the seed alone; a row keeps its length, and
+    what the three tokens push out at its end is left out. Needs data.tokenizer; validation is without it."""
 
     rate: Portion
     """Share of the documents that are cut."""

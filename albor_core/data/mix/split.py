@@ -163,11 +163,11 @@ class PartSizes:
 
 @dataclass(frozen=True)
 class Division:
-    """The sizes of all parts."""
+    """How a corpus is divided: the size of each part, and the step that makes it."""
 
     parts: Mapping[str, PartSizes]
     left_out: int
-    """Documents."""
+    """Documents in no part."""
     steps: Mapping[str, Part]
 
 

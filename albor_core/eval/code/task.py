@@ -57,7 +57,7 @@ class CodeSection(TaskSection):
     shots: CountOrZero = 0
     """Tasks of the file, the first ones, that stand solved before each other one, and are not
     scored."""
-    wall_s: Seconds = 10.0
+    wall_s: Seconds = ProgramLimits.wall_s
     """Time that a program has for all its tests."""
     allow_weak_sandbox: bool = False
     """Run programs also where nothing keeps them from this machine's files or network."""

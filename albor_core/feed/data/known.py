@@ -63,7 +63,9 @@ class DataSetView:
 
 @dataclass(frozen=True)
 class DataShelf:
-    """All of them, those that are at hand first, then the newest; why some may be missing."""
+    """All known data sets: those at hand first, then the newest; `problem` says why some may be
+    missing.
+    """
 
     sets: tuple[DataSetView, ...] = ()
     problem: str = ""

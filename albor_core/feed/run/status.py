@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.feed.view.run_status import RunStatus, without_folder
+from albor_core.feed.view.run_view import SILENT_S, SILENT_STEPS
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
 from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard
@@ -29,7 +30,6 @@ from albor_core.run.values.quantity import age, duration
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 DAY_S = 86400.0
-SILENT_STEPS, SILENT_S = 10, 30.0  # no news for so many steps, and at least for so long
 NEVER_STARTED = "it was never started"
 _STOP_OF_JOB = re.compile(r"stopped: (SIG.* job .*)", re.DOTALL)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LIVE_WORDS",
     "LOADING",
+    "SILENT_S",
+    "SILENT_STEPS",
     "WORDS",
     "BrickView",
     "BudgetView",
@@ -35,6 +37,8 @@ __all__ = [
     "RunsView",
     "plain",
 ]
+
+SILENT_STEPS, SILENT_S = 10, 30.0  # no news for so many steps, and at least for so long
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,11 @@ from typing import Any
 from textual.content import Content
 
 from albor_core.feed.view.run_status import shown_word
-from albor_core.run.status import LOADING, STATUSES
+from albor_core.run.status import LOADING
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
+from albor_tui.look.themes import STATE_TONE
 
-STATE_TONE = {
-    word: "$ink-muted" if status.tone == "muted" else f"${status.tone}"
-    for word, status in STATUSES.items()
-}
-SEVERITY_TONE = {
-    "info": "$ink-muted",
-    "warning": "$warning",
-    "error": "$error",
-    "critical": "$error",
-}
 _MINUTE_S, _YEAR_S = 60.0, 365 * 86400.0
 PHASE_WORD = {
     "initializing": "starting",

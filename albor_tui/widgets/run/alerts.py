@@ -11,6 +11,7 @@ from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.view.run_view import RunView
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of
+from albor_tui.look.themes import SEVERITY_TONE
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.panels import RunPanel
 
@@ -43,7 +44,7 @@ class Alerts(RunPanel):
 
 def trouble_line(item: AttentionItem, width: int) -> Content:
     """The line of an attention entry."""
-    tone = styled.SEVERITY_TONE.get(item.severity, "$warning")
+    tone = SEVERITY_TONE.get(item.severity, "$warning")
     line = Content.assemble(
         (f"{glyphs.current.alert} ", tone),
         styled.text(f"{item.word}  ", f"bold {tone}"),
@@ -56,7 +57,7 @@ def no_alert_listed(view: RunView) -> Content:
     """Why the list of alerts is empty. Green only for a run at work that is watched and well: one
     that is hung, silent or over may be anything."""
     if view.alerts_open:
-        tone = styled.SEVERITY_TONE.get(view.severity, "$warning")
+        tone = SEVERITY_TONE.get(view.severity, "$warning")
         return Content.styled(f"{view.alerts_open} open", tone)
     watched = view.diagnostics.watched
     if view.is_active and not watched.is_watched:
@@ -101,7 +102,7 @@ def ordered(alerts: tuple[AlertRow, ...]) -> list[AlertRow]:
 def alert_line(alert: AlertRow, width: int) -> Content:
     """The line of an alert."""
     done = alert.acked_by is not None
-    tone = "$ink-faint" if done else styled.SEVERITY_TONE.get(alert.severity, "$warning")
+    tone = "$ink-faint" if done else SEVERITY_TONE.get(alert.severity, "$warning")
     symbol = glyphs.current.check if done else glyphs.current.alert
     step = f"step {quantity.count(alert.step)} " if alert.step is not None else ""
     words = alert.message or alert.rule
@@ -126,7 +127,7 @@ class AlertBanner(RunPanel):
         opened = [a for a in ordered(view.alerts) if a.acked_by is None]
         words = opened[0].message or opened[0].rule if opened else view.last_alert
         words = words or quantity.counted(view.alerts_open, "open alert")
-        tone = styled.SEVERITY_TONE.get(opened[0].severity if opened else view.severity, "$warning")
+        tone = SEVERITY_TONE.get(opened[0].severity if opened else view.severity, "$warning")
         more = f"  +{view.alerts_open - 1}" if view.alerts_open > 1 else ""
         left = Content.assemble(
             (f"{glyphs.current.alert} ", tone), styled.text(words, f"bold {tone}")

@@ -12,6 +12,7 @@ from albor_core.run.values.flatten import bare
 from albor_core.run.values.lenient import finite_of, is_number, whole_of
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
 from albor_tui.look import glyphs, quantity
+from albor_tui.look.themes import SEVERITY_TONE
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.panel import Panel
@@ -113,7 +114,7 @@ class EventList(LineList):
     def draw_line(self, index: int, width: int) -> Content:
         event = self.events[index]
         is_open = event.name == "andon.alert" and event.data.get("id") in self.opened
-        tone = styled.SEVERITY_TONE.get(event.severity, "$warning")
+        tone = SEVERITY_TONE.get(event.severity, "$warning")
         if event.name == "andon.alert" and not is_open:
             tone = "$ink-faint"
         mark = glyphs.current.alert if is_open else glyphs.current.dot

@@ -23,6 +23,7 @@ from albor_core.run.light_dataclass import dataclass
 from albor_core.telemetry.sample import GpuSample
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import said_of
+from albor_tui.look.themes import SEVERITY_TONE
 from albor_tui.widgets.base import styled
 
 LABEL, CELL = 3, 4  # cells of "gpu" and of " 100": eight GPUs in 35, sixteen in 67
@@ -59,7 +60,7 @@ def gpu_marks(
         kind, _, number = item.id.rpartition("/")[2].partition(":")
         if kind.startswith("gpu_") and number.isdigit() and int(number) in known and item.is_open:
             index, kind = int(number), kind.removeprefix("gpu_")
-            tone = styled.SEVERITY_TONE.get(item.severity, "$warning")
+            tone = SEVERITY_TONE.get(item.severity, "$warning")
             mark = GpuMark(index, kind, said_of(item), tone)
             if (known_mark := found.get((index, mark.figure))) is not None:
                 mark = replace(mark, words=known_mark.words)  # of this moment, and shorter

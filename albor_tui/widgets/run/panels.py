@@ -16,6 +16,7 @@ from albor_core.feed.view.run_view import BrickView, RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
+from albor_tui.look.themes import STATE_TONE
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
 from albor_tui.widgets.run.brick_table import limit_words
@@ -153,7 +154,7 @@ def _progress(view: RunView, width: int) -> Content:
             tail += told
     if not has_end:
         return styled.fit(tail, width)
-    tone = styled.STATE_TONE.get(view.status, "$ink-muted")
+    tone = STATE_TONE.get(view.status, "$ink-muted")
     return styled.bar(view.progress, max(4, width - tail.cell_length), tone) + tail
 
 

@@ -11,6 +11,7 @@ from albor_core.feed.view.run_view import RunView
 from albor_core.run.headlines import LOSSES
 from albor_core.run.values.main_metrics import MainMetric
 from albor_tui.look import figures, glyphs, quantity
+from albor_tui.look.themes import SEVERITY_TONE
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.panels import RunPanel, end_words
 
@@ -34,7 +35,7 @@ class RunPreview(RunPanel):
         ]
         is_house, missing = view.kind == "train", glyphs.current.missing
         if view.last_alert and view.alerts_open:
-            tone = styled.SEVERITY_TONE.get(view.severity, "$warning")
+            tone = SEVERITY_TONE.get(view.severity, "$warning")
             rows.insert(1, ("alert", styled.text(view.last_alert, tone)))
         if is_house or view.checkpoint.last_step is not None:
             rows.append(("saved", _saved(view)))

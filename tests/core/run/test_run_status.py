@@ -9,6 +9,7 @@ from albor_core.feed.run.offers import standing
 from albor_core.run.status import ENDS, GROUPS, STATUSES
 from albor_core.store.query.filter import parse_filter
 from albor_tui.look import glyphs, themes
+from albor_tui.look.themes import STATE_TONE
 from albor_tui.widgets.base import styled
 
 
@@ -16,7 +17,7 @@ from albor_tui.widgets.base import styled
 def test_a_word_is_explained_shown_and_asked_for(word):
     assert f"| `{word}` | {STATUSES[word].means} |" in events_page()
     assert styled.state_glyph(word) == getattr(glyphs.current, word)
-    tone = styled.STATE_TONE[word].removeprefix("$")
+    tone = STATE_TONE[word].removeprefix("$")
     for theme in themes.ALL:
         assert tone in {*theme.variables, "success", "warning", "error", "secondary"}
     silent = ("silent",) if word == "running" else ()  # it is one of them

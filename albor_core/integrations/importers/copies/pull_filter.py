@@ -67,7 +67,9 @@ def _lines_of(found: FoundRun, run: RunDir) -> Copy:
 def _matching(
     staged: Mapping[str, tuple[FoundRun, RunDir]], store: Path, where: Filter
 ) -> list[str]:
-    """The numbers of those that a filter keeps; each is known by it, since ids may be the same."""
+    """Index the staged runs in `store` and return the keys of those that the filter keeps. A run is
+    indexed as ID@KEY, since two runs may have the same id.
+    """
     words = {}
     for number, (_, run) in staged.items():
         known = RunDir(run.path, f"{run.own_id}@{number}")

@@ -16,8 +16,8 @@ _STEPS = ("step", "global_step", "train/global_step", "trainer/global_step", "_s
 
 
 def is_chart(names: list[str]) -> bool:
-    """Whether column names are those of a chart: all but the first are of runs, with bounds or
-    with W&B's own `_step`.
+    """Whether column names are those of a chart: all but the first read `RUN - METRIC`, and either
+    the first is a step column, or another one is a bound (`__MIN`, `__MAX`) or W&B's ` - _step`.
     """
     rest = names[1:]
     is_marked = any(_BOUND.search(name) or name.endswith(" - _step") for name in rest)

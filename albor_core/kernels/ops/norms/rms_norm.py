@@ -57,8 +57,9 @@ def _forward(
 
 @jit
 def whole(kept, rest_ptr, at, inside):
-    """fp32 of a rounded number and its rest: as integers, floats of one sign are in order. bf16, or
-    fp16 in its normal range.
+    """Restore, as fp32, a number that `keep` rounded to `kept`: the 8 further bits of its mantissa
+    at `rest_ptr` are added to its bits, which are in order for floats of one sign. Bits beyond them
+    are lost. For bf16, and for fp16 in its normal range.
     """
     below: tl.constexpr = 23 - kept.dtype.fp_mantissa_width - 8
     rest = tl.load(tl.max_contiguous(rest_ptr + at, (1, 8)), inside, 0).to(tl.int32)
@@ -240,7 +241,8 @@ def rms_norm_triton(
 def rms_norm(x: Tensor, w: Tensor, eps: float = 1e-5, dtype: torch.dtype | None = None) -> Tensor:
     """RMSNorm over the last axis, in `dtype` or x's; differentiable in x and w.
 
-    Off the GPU it is the reference.
+    The reference computes it off the GPU, where dispatch chose it, and where the last axis is empty
+    or wider than MAX_WIDTH.
     """
     if use_triton("rms_norm", x) and x.numel() > 0 and x.shape[-1] <= MAX_WIDTH:
         return rms_norm_triton(x, w, eps, dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from receiver import an_alert, receiving
 
-from albor_core.andon.channels.delivery import DeliveryError
+from albor_core.andon.channels.delivery_error import DeliveryError
 from albor_core.andon.channels.message import About, Notice, NoticeWriter, request_of
 from albor_core.andon.channels.send import (
     BURST,

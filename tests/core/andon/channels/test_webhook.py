@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from receiver import an_alert, receiving
 
-from albor_core.andon.channels.delivery import DeliveryError
+from albor_core.andon.channels.delivery_error import DeliveryError
 from albor_core.andon.channels.message import About, NoticeWriter, request_of
 from albor_core.andon.channels.webhook import MOST_BYTES, post_json
 from albor_core.documents.json_schema import schema_of

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from albor_core.andon.channels import webhook
-from albor_core.andon.channels.delivery import DeliveryError
+from albor_core.andon.channels.delivery_error import DeliveryError
 from albor_core.andon.channels.webhook import post_json
 
 

@@ -78,7 +78,8 @@ else:  # `from` is a word of Python
 class FimConfig(Section):
     """Fill-in-the-middle: documents cut in three, the middle read last. Which documents are cut,
     and where, differs between epochs and depends on the seed alone; a row keeps its length, and
-    what the three tokens push out at its end is left out. Needs data.tokenizer; validation is without it."""
+    what the three tokens push out at its end is left out. Needs data.tokenizer; validation is
+    without it."""
 
     rate: Portion
     """Share of the documents that are cut."""

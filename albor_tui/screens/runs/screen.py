@@ -253,7 +253,7 @@ class RunsScreen(AnnotationsScreen):
         self._titles = titles
         listing = self.query_one("#list")
         listing.border_title = Content.assemble(("runs ", "bold $ink"), (titles[0], "$ink-muted"))
-        listing.border_subtitle = titles[1]
+        listing.border_subtitle = Content.assemble(titles[1])
 
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:

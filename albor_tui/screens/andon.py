@@ -64,7 +64,7 @@ class AndonScreen(RunActionsScreen):
         self._titled: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
-        yield TopBar("runs", "andon")
+        yield TopBar("runs", "alerts")
         with Container(id="list"):
             yield AlertTable(id="alerts-table")
             yield Static(id="empty", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from dataclasses import FrozenInstanceError, field
 from typing import Any
@@ -46,6 +47,8 @@ def test_both_make_equal_classes(options):
         assert (one.about, other.about, one.size, one.seen) == ("row a", "x", 3, [])
         assert kind("a").parts is not kind("a").parts
         assert dataclasses.replace(one, name="c") == kind("c", [1])
+        assert copy.copy(other) == copy.deepcopy(other) == other
+        assert copy.copy(other).about == "x"
         refusals = []
         for wrong in ((), ("a", [], "", 4), ("a", [], "", 4, [])):
             with pytest.raises(TypeError) as refused:

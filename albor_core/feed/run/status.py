@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.view.run_status import RunStatus, without_folder
-from albor_core.feed.view.run_view import SILENT_S, SILENT_STEPS
+from albor_core.feed.view.run_status import SILENT_S, SILENT_STEPS, RunStatus, without_folder
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.files.pulled_file import Pulled, read_pulled
 from albor_core.run.guard_state import ASKED, GUARD_ENDS, read_guard

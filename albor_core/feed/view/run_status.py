@@ -11,6 +11,7 @@ from albor_core.run.values.quantity import age
 __all__ = ["LIVE_WORDS", "LOADING", "WORDS", "RunStatus", "shown_word"]
 
 WORDS = tuple(STATUSES)
+SILENT_STEPS, SILENT_S = 10, 30.0  # no news for so many steps, and at least for so long
 FOLDER_GONE = "its folder is gone"
 """How the sentence of a run begins whose folder was deleted or moved."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LIVE_WORDS",
     "LOADING",
-    "SILENT_S",
-    "SILENT_STEPS",
     "WORDS",
     "BrickView",
     "BudgetView",
@@ -37,8 +35,6 @@ __all__ = [
     "RunsView",
     "plain",
 ]
-
-SILENT_STEPS, SILENT_S = 10, 30.0  # no news for so many steps, and at least for so long
 
 
 @dataclass(frozen=True)

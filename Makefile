@@ -38,7 +38,7 @@ quick: $(STAMP)  ## FILE=path/to/module.py: types and tests of one module, in se
 	$(BIN)/python tests/quick.py $(FILE)
 
 # One process more than two cores have work for: a good part of the tests is waiting.
-test: $(STAMP)   ## every behaviour, on a CPU: 11 to 17 minutes on two cores
+test: $(STAMP)   ## every behaviour, on a CPU: about 12 minutes on two cores
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not gpu and not sweep'
 
 sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs; SHARE=N: one file in N, as the commit draws them

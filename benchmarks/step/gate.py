@@ -186,7 +186,7 @@ def self_test(options: argparse.Namespace) -> bool:
     options.op, options.batches = list(dict.fromkeys([name, *options.op])), []
     with tempfile.TemporaryDirectory() as folder:
         same, slow = (copied(Path(folder) / which) for which in ("same", "slow"))
-        module = slow / "albor_core" / "kernels" / "ops" / f"{name}.py"
+        (module,) = (slow / "albor_core" / "kernels" / "ops").rglob(f"{name}.py")
         module.write_text(module.read_text() + SLOWED.format(name=name, times=options.times))
         print("a copy:")
         of_copy = gate(same, ROOT, options)

@@ -27,7 +27,6 @@ from torch.utils.checkpoint import checkpoint
 from albor_core.config.hf_config import hf_config
 from albor_core.config.shape import ModelShape
 from albor_core.kernels.ops.norms.rms_norm import rms_norm
-from albor_core.model.head import IGNORED as IGNORED
 from albor_core.model.head import mean_nats, shifted
 from albor_core.model.rotary import Rotary, rotate
 from albor_core.model.visible_keys import seen_by_layers

@@ -12,9 +12,10 @@ from oracle import deviations
 
 from albor_core.kernels.documents import attention
 from albor_core.kernels.ops.attention.rope import tables
+from albor_core.kernels.ops.cross_entropy import IGNORED
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama
-from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip

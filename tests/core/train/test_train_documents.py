@@ -13,7 +13,8 @@ from tiny_run import SEQ_LEN, VOCAB, history, make_run, tiny_config, train_here
 
 from albor_core.config.load import parse_config
 from albor_core.data.load import packed_shards
-from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
+from albor_core.kernels.ops.cross_entropy import IGNORED
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.recipes.causal_lm import CausalLM, PackedSource
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.train.build import build

@@ -10,7 +10,7 @@ from tiny_run import events, history, make_run, train_here
 from albor_core.andon.bricks.names import stands_in
 from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.config.load import parse_config
-from albor_core.model.llama import IGNORED
+from albor_core.kernels.ops.cross_entropy import IGNORED
 from albor_core.run.errors import ConfigError
 from albor_core.run.state import read_state
 from albor_core.train.build import build

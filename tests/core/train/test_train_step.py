@@ -11,7 +11,8 @@ from tiny_run import tiny_config
 from torch.nn.parallel import DistributedDataParallel
 
 from albor_core.config.load import parse_config
-from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
+from albor_core.kernels.ops.cross_entropy import IGNORED
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.causal_lm import CausalLM
 from albor_core.run.errors import ConfigError

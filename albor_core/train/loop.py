@@ -92,7 +92,7 @@ class Training:
         parts = build(config, begins=not saved, folder=folder_of(attempt.run), mark=mark)
         kept = parts.recipe.companions(saved[0] if saved else None) | parts.trainable.companions()
         self.companions, self.host_copies = kept, HostCopies()
-        self.train_state = new_state(attempt, config, parts, state)
+        self.train_state = new_state(attempt, parts, state)
         device = parts.placement.device
         self.brick_timer, self.step_clock = BrickTimer(device), StepClock(device)
         self.due = Due()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from albor_core.andon.health.facts import HealthFacts
-from albor_core.config.config import Config
 from albor_core.run.journal import last_event
 from albor_core.run.rundir import read_json
 from albor_core.run.state import StateWriter
@@ -20,15 +19,15 @@ from albor_core.train.step.interval_totals import IntervalTotals
 from albor_core.train.step.spikes import SpikeWatch
 
 
-def new_state(attempt: Attempt, config: Config, parts: Parts, writer: StateWriter) -> TrainState:
+def new_state(attempt: Attempt, parts: Parts, writer: StateWriter) -> TrainState:
     """The train state of a run at step 0. Raises ConfigError for an alert rule that cannot be
     read."""
-    reporter = Reporter(attempt, config, writer, num_steps=parts.clock.planned)
-    monitor = _alert_monitor(attempt, config, parts)
+    reporter = Reporter(attempt, parts.config, writer, num_steps=parts.clock.planned)
+    monitor = _alert_monitor(attempt, parts)
     reporter.show_budgets(monitor.budgets_ms)
     num_gpus = parts.ranks.world_size if parts.placement.is_gpu else 0
     monitor.budgets.begin(writer.fields.get("budgets"), num_gpus=num_gpus)
-    recipe, highest = parts.recipe, config.training.stability.loss_spike
+    recipe, highest = parts.recipe, parts.config.training.stability.loss_spike
     spikes = SpikeWatch(None if recipe.allows_loss(-1.0) else highest)  # by its logarithm
     totals = IntervalTotals(
         parts.placement.device,
@@ -39,12 +38,13 @@ def new_state(attempt: Attempt, config: Config, parts: Parts, writer: StateWrite
     return TrainState(parts, reporter, monitor, totals)
 
 
-def _alert_monitor(attempt: Attempt, config: Config, parts: Parts) -> AlertMonitor:
+def _alert_monitor(attempt: Attempt, parts: Parts) -> AlertMonitor:
+    config = parts.config
     found = AlertMonitor(
         config.resolved()["monitoring"],
         warmup_steps=config.training.warmup_steps,
         attempt=attempt.number,
-        facts=_health_facts(attempt, config, parts),
+        facts=_health_facts(attempt, parts),
     )
     if parts.clock.ramp:  # then steps are not those that the config counts
         tokens = parts.clock.unit * config.data.seq_len
@@ -54,11 +54,11 @@ def _alert_monitor(attempt: Attempt, config: Config, parts: Parts) -> AlertMonit
     return found
 
 
-def _health_facts(attempt: Attempt, config: Config, parts: Parts) -> HealthFacts:
+def _health_facts(attempt: Attempt, parts: Parts) -> HealthFacts:
     """What the health of the training is judged against: its config, its model, earlier runs of
     it. Whatever cannot be found is unknown, and is not judged.
     """
-    resolved, about = config.resolved(), read_json(attempt.run.run_json) or {}
+    resolved, about = parts.config.resolved(), read_json(attempt.run.run_json) or {}
     same_lr = resolved["monitoring"]["health"]["same_lr"]
     earlier = earlier_losses(
         global_store(),

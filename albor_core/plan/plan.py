@@ -21,14 +21,7 @@ from albor_core.plan.budgets import (
     planned_budgets,
 )
 from albor_core.plan.curve import points, promise_of
-from albor_core.plan.estimates import (
-    Disk,
-    Duration,
-    PlannedSteps,
-    disk,
-    duration,
-    schedule,
-)
+from albor_core.plan.estimates import Disk, Duration, PlannedSteps, disk, duration, schedule
 from albor_core.plan.facts import PlanFacts, SplitFacts
 from albor_core.plan.memory import MemoryEstimate
 from albor_core.plan.notes import plan_notes, plan_warnings

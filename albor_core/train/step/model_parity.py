@@ -18,12 +18,7 @@ from torch import Tensor
 from albor_core.kernels import dispatch
 from albor_core.kernels.toolchain import IS_INTERPRETED
 from albor_core.train.build import Parts
-from albor_core.train.step.cpu_reference import (
-    REFUSALS,
-    ModelParity,
-    ParityCase,
-    not_compared,
-)
+from albor_core.train.step.cpu_reference import REFUSALS, ModelParity, ParityCase, not_compared
 from albor_core.train.step.fused import GraphedStep
 from albor_core.train.step.optimizer_step import Stepper
 

@@ -63,7 +63,7 @@ class ParityWatch:
         """Judge what was found meanwhile, and compare again where that is due."""
         self._collect()
         if self.is_due(self._train_state.step):
-            self.again()
+            self._again()
 
     def on_rollback(self) -> None:
         """What later steps would have shown is of no run."""
@@ -82,7 +82,7 @@ class ParityWatch:
             if signals.stop is not None or time.monotonic() >= deadline:
                 break
             if self._pending is None:
-                self.again()
+                self._again()
             self._collect(HEARTBEAT_S)
             self._train_state.reporter.beat()
         if self._pending is not None:
@@ -100,7 +100,7 @@ class ParityWatch:
         """Whether to compare again behind `step`."""
         return self._pending is None and self._again_at is not None and step >= self._again_at
 
-    def again(self) -> None:
+    def _again(self) -> None:
         """The whole model by the chosen kernels against the CPU in fp32, after some steps."""
         self._again_at = None
         with self._step_clock.held():

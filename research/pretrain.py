@@ -1,7 +1,7 @@
 """What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
 
     python research/pretrain.py --out DIR [--runs adamw best@2 398m] [--steps N]
-                                           [--every N] [--cards N] [--json FILE]
+                                 [--every N] [--cards N] [--json FILE]
 
 Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
 most 100 kB, at least a quarter letters; whole packages are held out, and files equal to one of

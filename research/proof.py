@@ -1,8 +1,8 @@
 """The proof run: the 350M model from texts to a report, its trainer killed twice: one GPU.
 
     python research/proof.py --out DIR [--steps 1648] [--config CONFIG]
-                                       [--set FIELD=VALUE ...] [--humaneval FILE]
-                                       [--record FILE.tar.xz] [--stop-after S]
+                             [--set FIELD=VALUE ...] [--humaneval FILE]
+                             [--record FILE.tar.xz] [--stop-after S]
 
 Corpus and judge are those of sprint.py: Python sources, whole packages held out, near-duplicates
 left out. 1,648 steps of 64 rows of 1,024 are 108.0M tokens. Half of the documents are filled in the

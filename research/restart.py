@@ -1,7 +1,7 @@
 """How long a run stands still when its trainer is killed: from there to the next step, and why.
 
     python research/restart.py [--config configs/train/pretrain-50m-muon.yaml] [--kills 3]
-                                         [--set FIELD=VALUE ...] [--after 200] [--json FILE]
+                               [--set FIELD=VALUE ...] [--after 200] [--json FILE]
 
 A run on random tokens under its guard, as by `albor train apply`. Once it has a checkpoint and
 --after steps of its attempt are done, the trainer is killed (-9) and its guard begins another one

@@ -2,8 +2,8 @@
 
     python research/pretrain.py --out DIR --runs     # makes the corpus only
     python research/starts.py --data DIR [--size 62m] [--starts NAME ...] [--orders 0 7]
-                                        [--steps 401] [--lr RATE] [--eps EPS] [--stream bf16]
-                                        [--json FILE]
+                              [--steps 401] [--lr RATE] [--eps EPS] [--stream bf16]
+                              [--json FILE]
 
 The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1,190 steps warm up,
 then a cosine to a tenth; clip 1.0, decay 0.1), stopped after --steps (1190: all of it; a quick

@@ -1,7 +1,7 @@
 """Whether one group of figures lies below another, or is equal to it within a margin.
 
     python research/verdict_of_seeds.py FILE [FILE ...] --of RUN --against RUN
-                                                  [--margin 0.02]
+                                        [--margin 0.02]
 
 compares the last validation losses of two runs of pretrain.py, as its --json has them, seed by
 seed: equal within the margin where both one-sided t-tests of the differences refuse more

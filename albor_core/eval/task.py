@@ -53,8 +53,8 @@ class Task(Protocol):
 
 
 class ItemWriter:
-    """Writes the items of one task to a file, one line of JSON each, durable once `write` returns:
-    a killed evaluation continues after them.
+    """Writes the items of one task to a file, one line of JSON each, complete once `write`
+    returns: a killed evaluation continues after them.
     """
 
     def __init__(self, path: Path) -> None:

@@ -255,7 +255,7 @@ def _add(beta: float, one: Operands) -> Tensor:
 
 
 def _in_halves(one: Operands) -> Tensor:
-    """The matrix in the layout of swiglu_up's passes, in new memory."""
+    """The product half of its columns at a time, as swiglu_up's passes, in new memory."""
     a, b = one[5:7]
     c = a.new_empty(a.shape[0], b.shape[1])
     middle = b.shape[1] // 2

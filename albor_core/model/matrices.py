@@ -77,7 +77,7 @@ class Weight:
         return dy @ self.value
 
     def learn(self, x: Tensor, dy: Tensor, beta: float | None = None) -> None:
-        """Add the weight's gradient to `beta` times its present one, if `beta` is given."""
+        """Write the weight's gradient; with `beta`, add it to `beta` times the one there."""
         if self.gradient is None:
             return
         if beta is None:

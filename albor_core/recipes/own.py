@@ -134,7 +134,7 @@ def _file(module: ModuleType) -> str:
 
 
 def sources_of(recipe: Recipe) -> tuple[Source, Source | None]:
-    """`recipe.sources()`, with counts cached for each step. Raises ConfigError."""
+    """`recipe.sources()`, checked if they are of a user's class. Raises ConfigError."""
     if own_class(recipe.config.training.mode) is None:
         return recipe.sources()
     found: Any = recipe.sources()

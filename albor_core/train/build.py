@@ -112,7 +112,7 @@ class Parts:
         return self.recipe.decoder(self.model)
 
     def score(self, batch: Batch) -> HeadScore:
-        """What the recipe makes of the head's output, where it says so."""
+        """How the recipe scores the head's output for `batch`; only for a recipe with a `head`."""
         assert self.recipe.head is not None, "neither compiled nor fused"
         return self.recipe.head.bind(batch)
 

@@ -214,7 +214,7 @@ class Sampler:
         return [text_after(self._tokenizer, prompt, one.ids) for prompt, one in pairs]
 
     def _cut(self, ids: Sequence[int], longest: int) -> list[int]:
-        """The end of a prompt that would leave the sample no space in the context."""
+        """The end of a prompt that leaves room for a sample, or half a context; never empty."""
         kept = max(1, longest - SAMPLE_TOKENS, longest // 2)
         return [*ids[-kept:]] or [self._ids.first or 0]
 

@@ -42,8 +42,8 @@ def card(device: torch.device) -> str:
 
 
 class KeptChoices:
-    """A folder of them. What cannot be read is decided anew; a folder that takes nothing is not ant
-    an reason to fail.
+    """A folder of choices. What cannot be read is decided anew; a folder that cannot be written to
+    must not cause a failure.
     """
 
     def __init__(

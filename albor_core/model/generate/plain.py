@@ -24,7 +24,7 @@ def generate_plainly(
     max_context: int,
     device: torch.device | None = None,
 ) -> Completion:
-    """Generate tokens after `prompt` without a key/value cache: each step computes all of them.
+    """Generate tokens after `prompt` without a key/value cache: each step reads all ids anew.
 
     `logits_of` maps ids (1, T) to logits (1, T, V). Raises NotFiniteError.
     """

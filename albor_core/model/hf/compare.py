@@ -59,7 +59,7 @@ def compare(a: ModelFolder, b: ModelFolder) -> dict[str, Any]:
 
 
 def _one(name: str, a: Held | None, b: Held | None) -> tuple[Moved, float, float]:
-    """The comparison of two comparable tensors, with the squares of difference and of A."""
+    """The comparison of one tensor, with the squares of difference and of A, 0 if unknown."""
     if a is None or b is None:
         return Moved(name, "only_b" if a is None else "only_a"), 0.0, 0.0
     if a.shape != b.shape:

@@ -35,7 +35,7 @@ class PeerCopies:
             self._aside = torch.cuda.Stream(gradient.device)  # type: ignore[no-untyped-call]
 
     def send(self, begin: int, end: int) -> None:
-        """Copy a finished part to the other ranks, in parallel with the device's next work."""
+        """Copy a finished part to the other rank, in parallel with the device's next work."""
         if self._aside is not None:
             self._aside.wait_stream(torch.cuda.current_stream())
         with nullcontext() if self._aside is None else torch.cuda.stream(self._aside):

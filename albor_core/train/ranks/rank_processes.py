@@ -75,7 +75,7 @@ class RankProcesses:
             or str(max(1, cores // self._world_size)),
             # DDP warns that its buckets stay as they are, which is what we want of it
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
-            # a host name that leads nowhere must not keep a user from the own machine
+            # a host name that leads nowhere must not keep ranks of one machine apart
             "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         }
         os.environ |= {**shared, "RANK": "0", "LOCAL_RANK": "0", STORE_FD: str(store.detach())}

@@ -32,7 +32,7 @@ class ModelParity:
     how: str | None = None
     """What was compared: "fused" or "plain"."""
     cosine: float | None = None
-    """The error of the logits; None also if they are not numbers."""
+    """Between the logits and those of the reference; None also if they are not numbers."""
     max_error: float | None = None
     """Largest difference of the logits, as a fraction of the largest of the reference."""
     loss: float | None = None

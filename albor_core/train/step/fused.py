@@ -206,7 +206,7 @@ class GraphedStep:
         return now.loss * (loss_factor / divisor)
 
     def named(self) -> Tensor:
-        """Norms by group, as `PlainStep.named`."""
+        """The recipe's own figures of a micro-batch, as `PlainStep.named`."""
         return self._now.named / self._divisor
 
     def backward(self, micro: int, brick: Brick = nullcontext) -> None:

@@ -223,7 +223,7 @@ def lock_in(
 
 
 def _let_copies_go_on() -> None:
-    """Make `shutil` copy contents only if modes and times cannot be set."""
+    """Make `shutil` copy contents even where modes and times cannot be set."""
 
     def leniently(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)

@@ -243,13 +243,14 @@ def _epochs(plan: Plan) -> Iterator[str]:
     steps, epochs = plan.schedule, plan.config.training.epochs
     if steps.steps_per_epoch is None or steps.reachable_steps is None:
         return
-    most = steps.max_steps or 0
-    is_enough = steps.reachable_steps >= most
-    end = "; max_steps stops at" if is_enough else ", fewer than max_steps,"
+    end = ""
+    if (most := plan.config.training.max_steps) is not None:
+        is_enough = steps.reachable_steps >= most
+        end = f"{'; max_steps stops at' if is_enough else ', fewer than max_steps,'} {most:,}"
     each, all_of_them = f"{steps.steps_per_epoch:,} steps", f"{steps.reachable_steps:,}"
     if plan.config.data.mixture:  # its steps reach over the ends of epochs
         each, all_of_them = f"{steps.sequences or 0:,} sequences", f"{all_of_them} steps"
-    yield f"    {'Epochs':<13}{epochs:,} x {each} = {all_of_them}{end} {most:,}"
+    yield f"    {'Epochs':<13}{epochs:,} x {each} = {all_of_them}{end}"
 
 
 def _rates(plan: Plan, max_steps: int) -> Iterator[str]:

@@ -99,3 +99,5 @@ def test_its_successor_is_ready_with_16_994_steps():
         "1 x 16,994 steps = 16,994; max_steps stops at 5,000"
         in albor("train", "plan", "v2.yaml")[1]
     )
+    said = albor("train", "plan", "v2.yaml", "--set", "training.max_steps=null")[1]
+    assert "1 x 16,994 steps = 16,994\n" in said

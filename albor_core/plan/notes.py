@@ -30,7 +30,7 @@ def plan_warnings(
         yield Problem("training.device", message, facts.gpu_remedy)
     if end and _WARMUP_SHARE < steps.warmup_steps / end < 1:
         message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run, more than 10 %"
-        hint = f"at most {end // 10:,}, so that most steps run at the peak learning rate"
+        hint = f"at most {end // 10:,}: the learning rate is below its peak until then"
         yield Problem("training.warmup_steps", message, hint)
     yield from _endless_ramps(training, end)
     yield from _too_few_tokens(steps, cost)

@@ -50,7 +50,7 @@ research: $(STAMP)  ## tests of research/, which no other target runs, and of th
 chaos: $(STAMP)  ## 200 faults over the whole of a run, for two seeds: it must end where the undisturbed one does
 	$(BIN)/python tests/chaos/soak.py --faults 200 --seeds 1 2
 
-check: $(STAMP)  ## format, lint, types, import floors, fast tests: about a minute on two idle cores
+check: $(STAMP)  ## format, lint, types, import layers, fast tests: about a minute on two idle cores
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy

@@ -175,13 +175,15 @@ class AttentionScreen(RunActionsScreen):
     def _arrange(self) -> None:
         table = self.query_one(AttentionTable)
         shown = self._found.open if self._open_only else self._found.items
-        names = {view.id: self.name_of(view) for view in self._views.values()}
-        why = None if shown else nothing(self._found, names, len(self._found.items))
-        self.show_empty(why, table)
+        self.show_empty(None if shown else self._nothing(), table)
         table.items = shown
         self._title(len(shown))
         self._share_room()
         self.show_entry()
+
+    def _nothing(self) -> Content:
+        names = {view.id: self.name_of(view) for view in self._views.values()}
+        return nothing(self._found, names, len(self._found.items))
 
     def _title(self, shown: int) -> None:
         total = len(self._found.items)

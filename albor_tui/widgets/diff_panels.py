@@ -292,7 +292,7 @@ def standing(document: Document) -> Content:
 
 
 class ReachPanel(DiffPanel):
-    """A panel with the steps that each run needs to reach the end of the other."""
+    """A panel with what each run needs to reach the final value of the other."""
 
     HEADING = "to reach the other's final value"
 

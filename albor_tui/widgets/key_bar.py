@@ -105,7 +105,7 @@ class KeyBar(ErrorBoundary, Widget):
         return typing is not None and typing.check_consume_key(binding.key, binding.key_display)
 
     def _title(self, binding: Binding) -> str:
-        """The present label that its screen gives; Textual's own labels have another style."""
+        """The label that its screen gives it now, else the binding's, with a capital letter."""
         words = cast("KnowsKeys", self.screen).key_word(binding.action) or binding.description
         return words[:1].upper() + words[1:]
 

@@ -47,7 +47,7 @@ class ChoiceScreen(ModalScreen[str | None]):
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Asks yes or no; any key but `y` means no."""
+    """Asks yes or no; enter and escape mean no."""
 
     BINDINGS = [
         Binding("y", "answer(True)", "Yes"),

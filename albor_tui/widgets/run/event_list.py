@@ -84,7 +84,7 @@ def _words_of_start(event: EventRow) -> str:
 
 
 class EventList(LineList):
-    """The events of one kind. An alert is open until it is acknowledged."""
+    """The events of one kind. An alert is open until it is acknowledged or ends."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)

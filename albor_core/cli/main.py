@@ -45,10 +45,7 @@ COMMANDS = {
     "tokenizer": ("data.tokenizer:tokenizer", "Train and check tokenizers."),
     "model": ("model.group:model", "Show, verify and compare models: folders of weights."),
     "eval": ("eval.group:evaluation", "Evaluate models and checkpoints of runs."),
-    "generate": (
-        "model.generate:generate",
-        "Generate text: by a folder of weights, or a run.",
-    ),
+    "generate": ("model.generate:generate", "Generate text: by a folder of weights, or a run."),
     "bench": ("model.bench:bench", "Time prefill and generation of a model."),
     "profile": ("machine.profile:profile", "Show where the time of a training step goes."),
     "kernels": ("machine.kernels:kernels", "Show which kernel runs each operation, and why."),

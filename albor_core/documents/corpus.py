@@ -130,15 +130,18 @@ class ContaminationPlanDocument(OutputPlanFields, StepPlanFields):
     schema: Literal["albor.data.contamination.plan/1"]
 
 
-class DedupDocument(CorpusStepFields):
-    """What a search for duplicates kept and dropped, by source and reason."""
-
-    schema: Literal["albor.data.dedup/1"]
+class KeptDocuments(CorpusStepFields):
     out: str
     bytes: int
     """UTF-8 bytes of text that were kept."""
     pass_rate: float
     """Documents kept over documents read, 0 to 1."""
+
+
+class DedupDocument(KeptDocuments):
+    """What a search for duplicates kept and dropped, by source and reason."""
+
+    schema: Literal["albor.data.dedup/1"]
     examples: dict[str, list[str]]
     """Reason: the keys (source/file) of the first documents dropped for it, and of which kept one
     each is a duplicate.
@@ -156,12 +159,7 @@ class DedupPlanDocument(OutputPlanFields, StepPlanFields):
     schema: Literal["albor.data.dedup.plan/1"]
 
 
-class FilterFields(TypedDict):
-    out: str
-    bytes: int
-    """UTF-8 bytes of text that were kept."""
-    pass_rate: float
-    """Documents kept over documents read, 0 to 1."""
+class FilterFields(KeptDocuments):
     examples: dict[str, list[str]]
     """Reason: the keys (source/file) of the first documents dropped for it."""
     extra: dict[str, int]
@@ -169,7 +167,7 @@ class FilterFields(TypedDict):
     data_hash: str
 
 
-class FilterDocument(CorpusStepFields, FilterFields):
+class FilterDocument(FilterFields):
     """What a step over a corpus kept and dropped, by source and reason."""
 
     schema: Literal["albor.data.filter/1"]
@@ -291,7 +289,7 @@ class MixPlanDocument(OutputPlanFields):
     inputs: list[MixedCorpus]
 
 
-class QualityDocument(CorpusStepFields, FilterFields):
+class QualityDocument(FilterFields):
     """What a step over a corpus kept and dropped, by source and reason."""
 
     schema: Literal["albor.data.quality/1"]

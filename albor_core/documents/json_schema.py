@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections import defaultdict
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -181,8 +182,8 @@ def _bare(hint: Any) -> Any:
 
 @cache
 def _source(module: str) -> dict[str, tuple[list[str], str, dict[str, str]]]:
-    """Of each class of a module: its bases, its docstring, and the string under each field."""
-    found = {}
+    """Of each class statement of a module: its bases, docstring, the string under each field."""
+    found: dict[str, tuple[list[str], str, dict[str, str]]] = defaultdict(lambda: ([], "", {}))
     for one in ast.parse(inspect.getsource(sys.modules[module])).body:
         if isinstance(one, ast.ClassDef):
             bases = [base.id for base in one.bases if isinstance(base, ast.Name)]
@@ -200,8 +201,7 @@ def _source(module: str) -> dict[str, tuple[list[str], str, dict[str, str]]]:
 
 def _bases(one: Any) -> list[Any]:
     """The type and those it extends, which a `TypedDict` itself does not keep."""
-    said = _source(one.__module__).get(one.__name__)
-    names = said[0] if said else []
+    names = _source(one.__module__)[one.__name__][0]
     direct = [vars(sys.modules[one.__module__])[name] for name in names]
     return [one, *(far for base in direct if is_typeddict(base) for far in _bases(base))]
 
@@ -210,6 +210,5 @@ def _meanings(one: Any) -> dict[str, str]:
     """What the source says of each field."""
     found: dict[str, str] = {}
     for base in reversed(_bases(one)):
-        said = _source(base.__module__).get(base.__name__)
-        found |= said[2] if said else {}
+        found |= _source(base.__module__)[base.__name__][2]
     return found

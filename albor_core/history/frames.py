@@ -15,7 +15,7 @@ from albor_core.run.errors import AlborError
 
 
 class Frame(ABC):
-    """A table whose columns are read when it is first converted."""
+    """A table whose columns are read when it is converted."""
 
     @abstractmethod
     def columns(self) -> Columns:

@@ -51,7 +51,7 @@ class Selection:
         known: dict[str, T],
         ask: Callable[[RunList, Sequence[str]], dict[str, T]],
     ) -> T:
-        """The answer for one run; if it must be read, it is read for all runs of the selection."""
+        """The answer for one run; if it must be read, it is read for its neighbours too."""
         if run_id not in known:
             start = self._places[run_id] // _TOGETHER * _TOGETHER
             with RunList(self.path) as table:

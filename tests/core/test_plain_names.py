@@ -1,5 +1,5 @@
 """Public names say what they are: none is, begins or ends with a word that says nothing, and no
-class is called by a bare participle. Older names stand in two lists that may only shrink."""
+class is called by a bare participle. Older names stand in a list that may only shrink."""
 
 from __future__ import annotations
 

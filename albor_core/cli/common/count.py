@@ -9,8 +9,7 @@ import click
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
-    """The parameter type that `run.numbers.parse_count` parses, from `least` to `most` if they are
-    given."""
+    """An integer as `run.values.numbers.parse_count` reads it, from `least` to `most` if given."""
 
     name = "integer"
 

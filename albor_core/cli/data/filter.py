@@ -68,7 +68,7 @@ def filter_(
     """Keep the documents of CORPUS that may and can be trained on: by licence, without secrets and
     personal data, within a length in tokens.
 
-    A masked secret is replaced by its kind: <EMAIL>, <PHONE>, <IP_ADDRESS>, <IBAN>, <CARD>,
+    What is masked is replaced by its kind: <EMAIL>, <PHONE>, <IP_ADDRESS>, <IBAN>, <CARD>,
     <SECRET>, <PRIVATE_KEY>.
     """
     from albor_core.data.clean.filter import DocumentFilter

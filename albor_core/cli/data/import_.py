@@ -105,7 +105,7 @@ def import_(
 
 
 def _show_plan(made: ImportPlan, as_json: bool) -> None:
-    """Raise ConfigError, exit code 1, with every problem."""
+    """Print the plan. Raises ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(made.out, made.problems)
     if as_json:

@@ -106,7 +106,7 @@ def _size(
 
 
 def _show_plan(out: Path, made: MixPlan, as_json: bool) -> None:
-    """Raise ConfigError, exit code 1, with every problem."""
+    """Print the plan. Raises ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(out, made.problems)
     documents = sum(share.documents_out for share in made.shares)

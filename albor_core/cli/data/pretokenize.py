@@ -141,7 +141,7 @@ def _document(report: ShardReport, seq_len: int, packing: PackingName) -> Any:
 
 
 def _show_plan(out: Path, made: ShardPlan, as_json: bool) -> None:
-    """Raise ConfigError, exit code 1, with every problem."""
+    """Print the plan. Raises ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(out, made.problems)
     plain = asdict(made)

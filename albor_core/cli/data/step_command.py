@@ -152,7 +152,7 @@ def plan_refused(about: Path, problems: Sequence[Problem]) -> ConfigError:
 
 
 def show_plan(verb: str, made: StepPlan, as_json: bool) -> None:
-    """Raise ConfigError, exit code 1, with every problem."""
+    """Print the plan. Raises ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(made.out, made.problems)
     if as_json:

@@ -165,10 +165,8 @@ def apply(
             progress=tell,
         )  # fmt: skip
     if as_json:
-        plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
-        plain["files"] = list(report.files)
-        document: Any = {"schema": "albor.tokenizer.apply/1", **plain}
-        emit(document)
+        document: Any = {"schema": "albor.tokenizer.apply/1", **asdict(report)}
+        emit(document | {"out": str(report.out)})
     else:
         news = "; up to date, nothing was written" if report.reused else ""
         beside = f", beside it {', '.join(report.files)}" if report.files else ""

@@ -65,8 +65,7 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
         if known.id in report.rebuilt:
             register(known)
     if as_json:
-        plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
-        document: Any = {"schema": "albor.db.rebuild/1", **plain}
+        document: Any = {"schema": "albor.db.rebuild/1", **report.to_json()}
         emit(document)
     else:
         print_line(f"rebuilt {counted(len(report.rebuilt), 'run')} into {global_store()}")
@@ -112,9 +111,8 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
     strays = stray_runs() if folder is None else None
     report = look(global_store(), runs, strays=strays, thorough=thorough)
     if as_json:
-        plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
-        document: Any = {"schema": "albor.db.check/1", "ok": not report.problems, **plain}
-        emit(document)
+        document: Any = {"schema": "albor.db.check/1", "ok": not report.problems, **asdict(report)}
+        emit(document | {"target": str(report.target)})
         return 1 if report.problems else 0
     for run, lines in report.damaged_lines.items():
         print_note(f"  {clean(run)}: {counted(lines, 'damaged line')} skipped in its files")

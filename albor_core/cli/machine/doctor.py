@@ -51,8 +51,7 @@ def doctor(disk: bool, as_json: bool) -> int:
     """Check Python, packages, stores, disk, GPU, terminal and runs. Exits with 1 if something is
     bad.
 
-    ALBOR_HOME_MAX, such as 50GiB, limits ALBOR_HOME: a warning is printed from nine tenths of
-    it.
+    ALBOR_HOME_MAX, such as 50GiB, is a size for ALBOR_HOME: doctor warns from nine tenths of it.
     """
     if disk:
         return _disk(as_json)

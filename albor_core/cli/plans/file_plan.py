@@ -145,8 +145,7 @@ def rehearsal(verb: Callable[..., Any], told: Parameters) -> Estimate:
 
 @dataclass(frozen=True)
 class OwnPlan:
-    """A command whose verb has its own plan document: the parameter `only_plan` makes it print
-    that."""
+    """The estimate of a verb by its own plan document, which its parameter `only_plan` asks for."""
 
     size: Callable[[Parameters, Mapping[str, Any]], int | None] = lambda told, found: (
         0 if found.get("action") == "keep" else found.get("out_bytes")

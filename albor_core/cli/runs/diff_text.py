@@ -224,7 +224,7 @@ def _own_metrics(made: Document) -> tuple[Sequence[str], int]:
 
 
 def _reach(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
-    """The steps that each run needs to reach A's end, and A to reach theirs."""
+    """Steps, tokens and time that each run needs to reach A's end, and A to reach theirs."""
     of = {run["id"]: letter for run, letter in zip(made["runs"], letters, strict=True)}
     at_work = {run["id"] for run in made["runs"] if run.get("is_at_work")}
     rows, others = [], 0

@@ -280,7 +280,7 @@ def _card(reader: Reader, run: RunDir, db: str | None) -> RunCard:
 
 
 def _write_patch(card: RunCard) -> None:
-    """Raise NotFoundError if the run has none, or no longer all of it."""
+    """Print the patch. Raises NotFoundError if the run has none, or no longer all of it."""
     git = (read_json(Path(card.code.patch_path)) or {}).get("git") if card.code.patch_path else None
     patch = git.get("patch") if isinstance(git, dict) else None
     if not isinstance(patch, str) or not patch:

@@ -161,8 +161,7 @@ def _bring_in(coming: Sequence[RunDir]) -> list[str]:
 
 
 def _tell_of_states(found: Listing, where: Filter) -> None:
-    """A hint if nothing was found: a bare word is searched in names; how to search it as a
-    status."""
+    """Note how to ask for a status, if nothing was found: a bare word is searched in names."""
     from albor_core.store.query.filter import meant_status
 
     for term in () if found.rows else where.terms:

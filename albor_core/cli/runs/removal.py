@@ -58,7 +58,7 @@ def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool
 def _chosen(reference: str) -> RunDir | str:
     """A run that is not alive, or the id of one whose folder is gone."""
     from albor_core.feed.run.status import run_status
-    from albor_core.feed.view.run_view import LIVE_WORDS
+    from albor_core.run.status import LIVE_WORDS
     from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.remove import is_remembered, link_refused, must_be_ours
 

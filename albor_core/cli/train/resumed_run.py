@@ -44,9 +44,7 @@ def is_told_complete(run: RunDir, *, as_json: bool) -> bool:
     return True
 
 
-def run_to_resume(
-    loaded: LoadedConfig, wish: str, launched: LaunchedRank | None = None
-) -> RunDir | None:
+def run_to_resume(loaded: LoadedConfig, wish: str, launched: LaunchedRank | None) -> RunDir | None:
     """The run that --resume means; None for a new one."""
     from albor_core.cli.common.run_ending import is_complete
 
@@ -63,7 +61,7 @@ def run_to_resume(
     return None
 
 
-def run_inside(loaded: LoadedConfig, wish: str, launched: LaunchedRank | None = None) -> RunDir:
+def run_inside(loaded: LoadedConfig, wish: str, launched: LaunchedRank | None) -> RunDir:
     """The run of this config that a path is inside of; what a launcher started may be another
     number of ranks than before. Raises NotFoundError, or ConfigError where it is a run of another
     config.

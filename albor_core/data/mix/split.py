@@ -69,7 +69,7 @@ class SplitPlan:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts that are not empty, train first."""
+        """The parts whose share is above 0, train first."""
         return tuple(name for name in reversed(DRAWS) if self.shares[name] > 0)
 
 

@@ -187,7 +187,7 @@ def _with_shares(plan: ShardPlan, lengths: list[int], seq_len: int) -> ShardPlan
 
 
 def _id_bytes(vocab_size: int) -> int:
-    """Bytes per token of the ids in the work folder, and an upper bound for the shards."""
+    """Bytes per token: of the ids in the work folder, and at most as many of the shards."""
     return 2 * (2 if vocab_size <= 1 << 16 else 4)
 
 

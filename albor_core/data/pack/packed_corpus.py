@@ -47,9 +47,7 @@ def text_corpus(path: Path) -> TextCorpus | None:
     if not path.is_dir():
         files = [path]
     elif not (files := sorted(path.glob("*.parquet"))):
-        raise NotFoundError(
-            f"{path}: no .parquet file in it", hint="give a folder that contains shards"
-        )
+        raise NotFoundError(f"{path}: no .parquet file in it", hint="give a folder that has some")
     names = read_footer(files[0]).schema.to_arrow_schema().names
     for name in (*ID_COLUMNS, *TEXT_COLUMNS):
         if name in names:

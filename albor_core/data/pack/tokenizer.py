@@ -143,7 +143,7 @@ class _Inputs:
     """One corpus or several, one behind the other, up to a number of lines."""
 
     def __init__(self, given: Path | Sequence[Path], max_lines: int | None) -> None:
-        """Raise as `open_corpus`; UsageError for none."""
+        """Open each corpus. Raises as `open_corpus`; UsageError for none."""
         paths = [given] if isinstance(given, Path) else [*given]
         if not paths:
             raise UsageError("no corpus", hint="albor tokenizer apply CORPUS --vocab-size N -o OUT")

@@ -24,7 +24,7 @@ def stamp_file(path: Path) -> Stamp:
 
 
 def changed(path: Path) -> DataError:
-    """The file is not what it was when the import began."""
+    """The error for a file that is not what it was when the step began."""
     return DataError(
         f"{path}: changed while it was read",
         hint="run the same command again once nothing writes to it",

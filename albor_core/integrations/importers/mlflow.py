@@ -283,7 +283,7 @@ def _regular(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path, losses: Losses) -> Iterator[Item]:
-    """The values of metric files: one file per key, a line `milliseconds value step` per value."""
+    """Artifacts, then the values of metric files: one per key, lines `milliseconds value step`."""
     yield from _artifacts("artifacts", folder.parent, losses)
     for path in _regular(folder):
         key = str(path.relative_to(folder))

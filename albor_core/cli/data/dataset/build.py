@@ -139,7 +139,7 @@ def _show_made(made: Made) -> None:
 
 
 def _show_plan(loaded: LoadedRecipe, out: Path, made: BuildPlan, as_json: bool) -> None:
-    """Raise ConfigError, exit code 1, with every problem."""
+    """Print the plan. Raises ConfigError, exit code 1, with every problem."""
     if made.problems:
         raise plan_refused(loaded.path, made.problems)
     stages: Any = [

@@ -30,7 +30,7 @@ FORMATS = ("jsonl", "csv", "parquet", "otlp")
 WHAT = ("points", "runs", "params", "events", "media")
 filter_option = click.option(
     "--filter", "terms", metavar="FILTER",
-    help="Export the runs that match FILTER, in the syntax of `albor runs ls`; '' is every run.",
+    help="Choose the runs that match FILTER, in the syntax of `albor runs ls`; '' is every run.",
 )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def _must_be_meant(folder: str, runs: list[RunDir]) -> None:
 def _chosen(reference: str) -> RunDir:
     """A run that is not alive, also one that a killed move left half way."""
     from albor_core.feed.run.status import run_status
-    from albor_core.feed.view.run_view import LIVE_WORDS
+    from albor_core.run.status import LIVE_WORDS
     from albor_core.store.upkeep.move import find_moved
 
     try:

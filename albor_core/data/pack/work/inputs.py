@@ -11,6 +11,7 @@ from types import MappingProxyType
 from albor_core.data.pack.work.encode import SplitRule
 from albor_core.data.stage.corpus import Corpus, open_corpus
 from albor_core.data.stage.record import content_hash
+from albor_core.data.stage.stamp import Stamp, stamp_of
 from albor_core.outputs.place import WORK
 from albor_core.run.checkpoints import HALF
 from albor_core.run.errors import ConfigError, DataError, UsageError
@@ -53,10 +54,9 @@ class PackInput:
         keys = self.names if self.is_split else ("corpus",)
         return {key: content_hash(one) for key, one in zip(keys, self.corpora, strict=True)}
 
-    def stamps(self) -> list[tuple[int, int]]:
+    def stamps(self) -> list[Stamp]:
         """Size and time of each file, to see whether one changes."""
-        found = [file.stat() for corpus in self.corpora for file in corpus.files]
-        return [(one.st_size, one.st_mtime_ns) for one in found]
+        return [stamp_of(file.stat()) for corpus in self.corpora for file in corpus.files]
 
     def check_split(self) -> None:
         """Raise DataError where a split gets no document. Reads until each has one."""

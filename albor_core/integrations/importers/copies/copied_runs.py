@@ -205,9 +205,7 @@ class _Plan:
 
 
 class _Planner:
-    """Plans the copy of each run and writes the report; no run gets the directory or the id of
-    another.
-    """
+    """Plans the copy of each run and reports it; none gets the directory or the id of another."""
 
     def __init__(self, host: str, report: CopyReport, *, checkpoints: bool) -> None:
         self._host, self._report, self._checkpoints = host, report, checkpoints

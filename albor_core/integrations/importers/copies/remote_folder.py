@@ -150,7 +150,7 @@ class RemoteFolder:
         return own
 
     def fetch(self, copies: Sequence[Copy]) -> None:
-        """Raise TryAgainError if the connection breaks off, AlborError."""
+        """Copy files of runs. Raises TryAgainError if the connection breaks off, AlborError."""
         if not any(copy.names for copy in copies):
             return
         if self.transport == "rsync":

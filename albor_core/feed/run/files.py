@@ -374,8 +374,9 @@ def _last_wall(evidence: Evidence, now: NewestFigures, alive: bool) -> float | N
 
 
 def _is_fresh(age: float | None, state: Document) -> bool:
-    """The time after which a run counts as silent: longer for slow steps, or for a phase that sets
-    its own, but never past NO_NEWS_S."""
+    """Whether news of this age is fresh: up to LIVE_S, or three slow steps, but never past
+    NO_NEWS_S.
+    """
     slow = (number(state, "step_ms") or 0.0) / 1000 * 3
     return age is not None and age <= min(NO_NEWS_S, max(LIVE_S, slow))
 

@@ -61,6 +61,15 @@ RUN_SCHEMA = "albor.run/1"
 LIVE_S = 15.0  # older news is shown with its age and never as of this moment
 
 
+def file_mark(path: Path) -> tuple[int, int, int] | None:
+    """Another one once a file was replaced or written; None while there is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 class CachedJson:
     """A JSON file that is read again only when it was replaced or written."""
 
@@ -73,13 +82,10 @@ class CachedJson:
 
     def get(self) -> dict[str, Any] | None:
         """The newest document, None if there is none that can be read."""
-        try:
-            status = self.path.lstat()
-        except OSError:
+        mark = file_mark(self.path)
+        if mark is None:
             self._mark, self._value, self.flaw = None, None, ""
-            return None
-        mark = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if mark != self._mark:
+        elif mark != self._mark:
             self._mark, self._value, self.flaw = mark, *self._read()
         return self._value
 

@@ -250,15 +250,12 @@ class Watcher:
         wall = time.time()
         for trouble in self._built_in.end():
             self._tell(trouble.alert(self._attempt, self._step), wall, is_over=True)
-        for alert in getattr(self._health, "open", ()):
+        for alert in self._health.open:
             self._tell(alert, wall, is_over=True)
         engine, memory = self._rules.engine(attempt), self._engine.to_json()
         engine.load(memory)
-        health, remembered = (
-            HealthWatch(self._facts(attempt)),
-            {**self._health.to_json(), "open": []},
-        )
-        health.load(remembered)
+        health = HealthWatch(self._facts(attempt))
+        health.load({**self._health.to_json(), "open": []})
         if attempt > self._attempt:
             self._budgets.begin(attempt)
         self._attempt, self._engine, self._health = attempt, engine, health

@@ -37,7 +37,7 @@ from albor_core.run.values.directions import is_validation
 from albor_core.run.values.lenient import finite_of, real, whole_of
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 from albor_core.store.watch.chosen_metrics import ChosenMetrics
-from albor_core.store.watch.live_rules import LiveRuleEngine, LiveRules, live_rules, withdrawn
+from albor_core.store.watch.live_rules import LiveRules, live_rules, withdrawn
 from albor_core.store.watch.machine_figures import (
     machine_series,
     own_gpus,
@@ -96,7 +96,7 @@ class Watcher:
         )
         self._program = ProgramProcesses(spared=(os.getpid(),))
         self._attempt = 1
-        self._engine: LiveRuleEngine = self._rules.engine(1)
+        self._engine = self._rules.engine(1)
         self._health = HealthWatch(self._facts(1))
         self._budgets = ProgramBudgets(self._monitoring())
         self._built_in = BuiltIn(self._chosen.names)

@@ -36,9 +36,7 @@ IDENTITY = ("ALBOR_RUN_ID", "ALBOR_RUN_DIR", "ALBOR_ATTEMPT", "ALBOR_NONCE", "AL
 # checkout works too.
 CODE_ROOT = Path(__file__).resolve().parents[2]
 _START_LIMIT_S = 30.0  # an interpreter on a loaded machine; usually 0.1
-_STARTED: list[
-    subprocess.Popen[bytes]
-] = []  # kept so that a guard that ends is not left as a zombie
+_STARTED: list[subprocess.Popen[bytes]] = []  # kept, so that a guard that ends is reaped
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class GuardStatus:
         self._pulse_at_s = 0.0
 
     def enter(self, state: GuardState) -> None:
-        """Raise AssertionError for a state that may not follow this one."""
+        """Go to a state. Raises AssertionError for one that may not follow this one."""
         assert state in MOVES[self.state], f"a guard goes from {self.state} to {state}"
         self.record(state)
 

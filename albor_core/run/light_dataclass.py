@@ -49,7 +49,8 @@ def _made(cls: Any, is_frozen: bool, has_slots: bool) -> Any:
     methods: dict[str, Any] = {"__init__": __init__, "__repr__": _repr, "__eq__": __eq__}
     if is_frozen:
         methods |= {"__hash__": __hash__, **_refusals(cls)}
-        methods |= _copying(cls) if has_slots else {}
+        if has_slots:
+            methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
     elif "__hash__" not in own:
         cls.__hash__ = None
     for name, method in methods.items():
@@ -90,18 +91,14 @@ def _refusals(cls: Any) -> dict[str, Any]:
     return {"__setattr__": __setattr__, "__delattr__": __delattr__}
 
 
-def _copying(cls: Any) -> dict[str, Any]:
-    """What `copy` and `pickle` ask of a frozen class with slots."""
-    names = [one.name for one in dataclasses.fields(cls)]
+def _getstate(self: Any) -> list[Any]:
+    """What `copy` and `pickle` ask of a frozen class with slots, and of one below it."""
+    return [getattr(self, one.name) for one in dataclasses.fields(self)]
 
-    def __getstate__(self: Any) -> list[Any]:
-        return [getattr(self, name) for name in names]
 
-    def __setstate__(self: Any, state: list[Any]) -> None:
-        for name, value in zip(names, state, strict=True):
-            object.__setattr__(self, name, value)
-
-    return {"__getstate__": __getstate__, "__setstate__": __setstate__}
+def _setstate(self: Any, state: list[Any]) -> None:
+    for one, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, one.name, value)
 
 
 def _init(cls: Any, is_frozen: bool) -> Any:

@@ -135,8 +135,8 @@ def _query(fd: int) -> int | None:
 
 
 def signal_holder(path: Path, number: int, is_meant: Callable[[list[str]], bool]) -> bool:
-    """Signal the process that holds the record lock on `path`; False if there is none, another user
-    else's, or not what `is_meant` says of its argv.
+    """Signal the process that holds the record lock on `path`; False if there is none, or it is
+    another user's or not what `is_meant` says of its argv.
 
     The pidfd is opened between two looks at the lock: whatever a file says, and whatever becomes of
     the pid meanwhile, no other process can be met.

@@ -66,7 +66,7 @@ class MediaWriter:
     # -- from the program ----------------------------------------------------------------------
 
     def put(self, job: Job) -> None:
-        """Raise RefusedError."""
+        """Queue a medium, once there is room for it. Raises RefusedError."""
         size = job.medium.size
         with self._news:
             if self._is_over:

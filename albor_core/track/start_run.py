@@ -290,11 +290,7 @@ def _fresh(
     code, script = recorded_code(sys.argv, script_of_process())
     seed = settings.get("seed")
     title = printable(name or experiment)
-    for last in (
-        False,
-        False,
-        True,
-    ):  # a random id may be taken: three times in a row is not chance
+    for last in (False, False, True):  # a random id may be taken, but not three in a row by chance
         try:
             run = create_run(
                 Path(folder).expanduser() if folder is not None else albor_home() / "runs",

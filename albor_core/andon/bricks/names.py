@@ -100,7 +100,7 @@ def fit_budgets(budgets_ms: Mapping[str, float], there: Collection[str]) -> dict
     """Budgets for the bricks that are `there`.
 
     A joined brick gets its own budget, or else the sum of its parts'. If some parts have none, it
-    gets the budget of forward, optimizer, backward or data, and none if only a small part has one.
+    gets the sum of the others', if forward, optimizer, backward or data is one of them.
     Budgets of absent bricks stay under their own names.
     """
     found: dict[str, float] = {}

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from albor_core.andon.alert import Alert, make_alert
 from albor_core.andon.bricks.budgets import FACTOR, check_bricks
@@ -107,7 +106,7 @@ class BrickWatch:
         return (
             *alerts,
             *fired,
-            *(a for rule in over for a in _cleared(self._fired.pop(rule), step)),
+            *(replace(self._fired.pop(rule), state="cleared", step=step) for rule in over),
         )
 
     def resumed(self) -> None:
@@ -166,13 +165,6 @@ class BrickWatch:
             attempt=self.attempt,
         )
         return replace(alert, severity="info") if one.is_note else alert
-
-
-def _cleared(alert: Alert, step: int) -> Iterator[Alert]:
-    """The notice that an alert has ended, for alerts that end."""
-    if "state" in alert.__dataclass_fields__:
-        changed: dict[str, Any] = {"state": "cleared", "step": step}
-        yield replace(alert, **changed)
 
 
 def _over(excess: Excess) -> _Trouble:

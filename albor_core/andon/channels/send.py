@@ -194,8 +194,8 @@ class Channel:
 
 
 class Sender:
-    """Gets every alert of a run and sends each once to the sinks that want it. Its methods neither
-    block nor raise.
+    """Gets every alert of a run and sends each once to the sinks that want it. Nothing raises,
+    and only `close` waits.
     """
 
     def __init__(

@@ -237,8 +237,7 @@ class HealthWatch:
         if check in self.facts.ignore:
             return
         for rule in [r for r in self._open if r.startswith(families) and r not in found]:
-            gone = self._open.pop(rule)
-            yield from _cleared(gone, self._step)
+            yield replace(self._open.pop(rule), state="cleared", step=self._step)
         for rule, one in found.items():
             if rule not in self._open:
                 self._open[rule] = self._alert(rule, one)
@@ -386,12 +385,6 @@ def _of_gpu(trouble: GpuTrouble) -> _Found:
         0.0 if trouble.against is None else trouble.against,
         f"GPU {trouble.index} {trouble.kind}: {trouble.words}",
     )
-
-
-def _cleared(alert: Alert, step: int) -> Iterator[Alert]:
-    if "state" in alert.__dataclass_fields__:
-        changed: dict[str, Any] = {"state": "cleared", "step": step}
-        yield replace(alert, **changed)
 
 
 def _drift_words(psi: float) -> str:

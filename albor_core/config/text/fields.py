@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -67,9 +67,16 @@ class FieldTree:
         field = None if parent is None else parent.model_fields.get(str(path[-2]))
         return field is not None and str(field.annotation).startswith("dict")
 
+    @cached_property
     def leaves(self) -> frozenset[str]:
         """Dotted names of the fields that nothing is looked up below."""
-        return _leaves(self.root, self.settings)
+        if self.settings is not None:
+            return frozenset(field_paths(self.settings, "recipe."))
+        return frozenset(field_paths(self.root)) - {
+            "monitoring.tracking.tags",
+            "model.architecture.rope_scaling",
+            "data.fim",
+        }
 
     def real_name(self, path: KeyPath) -> KeyPath:
         """The path of the field that another name stands for."""
@@ -112,17 +119,6 @@ class FieldTree:
         if near := difflib.get_close_matches(names[-1], siblings, 1, 0.45):
             return f"did you mean {prefix}{near[0]}?"
         return f"fields here: {', '.join(siblings)}" if siblings else ""
-
-
-@cache
-def _leaves(root: type[Section], settings: type[Section] | None) -> frozenset[str]:
-    if settings is not None:
-        return frozenset(field_paths(settings, "recipe."))
-    return frozenset(field_paths(root)) - {
-        "monitoring.tracking.tags",
-        "model.architecture.rope_scaling",
-        "data.fim",
-    }
 
 
 def field_paths(section: type[Section], prefix: str = "") -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def field_path(field: str) -> KeyPath:
 def _yaml_path(loc: tuple[str | int, ...], fields: FieldTree) -> KeyPath:
     """The location without the names pydantic adds below a field for the branches of its type."""
     path: list[str | int] = []
-    leaves = fields.leaves()
+    leaves = fields.leaves
     for part in loc:
         if isinstance(part, str) and ".".join(map(str, path)) in leaves:
             break

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from albor_core.feed.archive.crashes import CrashShelf, CrashView, excerpt, last_words
 from albor_core.feed.archive.patch import Patch, read_patch
-from albor_core.feed.run.files import CachedJson
+from albor_core.feed.run.files import CachedJson, file_mark
 from albor_core.feed.runs.listed_status import status_of
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.rundir import RunDir
@@ -181,7 +180,7 @@ class CardShelf:
 
     def _people(self, stored: _Stored) -> tuple[tuple[NoteRow, ...], tuple[str, ...]]:
         """Notes and tags, from the run's own file as it is now; if that is gone, from a store."""
-        mark = None if self._is_copy else _mark(self._run.annotations)
+        mark = None if self._is_copy else file_mark(self._run.annotations)
         if mark is None:
             return stored.notes, stored.tags
         if self._said is None or self._said[0] != mark:
@@ -253,14 +252,6 @@ def _stored(reader: Reader, run: RunDir) -> _Stored:
         media=media_keys(reader, run),
         parent=reader.parents([run_id]).get(run_id),
     )
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def relative(row: RunRow) -> Relative:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.run.files import CachedJson
+from albor_core.feed.run.files import CachedJson, file_mark
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.clean import clean
@@ -59,7 +59,7 @@ class ConfigSheet:
     def look(self, params: Mapping[str, Any] | None = None) -> ConfigView:
         """The config; `params` are what the store remembers, for a run whose files are gone."""
         resolved = self._resolved.get()
-        mark = (_mark(self._run.config_yaml), id(resolved), _params_mark(params))
+        mark = (file_mark(self._run.config_yaml), id(resolved), _params_mark(params))
         if self._made is None or self._made[0] != mark:
             self._made = (mark, self._make(resolved, params or {}))
         return self._made[1]
@@ -147,14 +147,6 @@ def _lines(raw: bytes) -> tuple[str, ...]:
     return tuple(clean(line.expandtabs(4), limit=LINE_CHARS) for line in text.split("\n"))[
         : -1 if text.endswith("\n") or not text else None
     ]
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _params_mark(params: Mapping[str, Any] | None) -> int:

@@ -61,6 +61,15 @@ RUN_SCHEMA = "albor.run/1"
 LIVE_S = 15.0  # older news is shown with its age and never as of this moment
 
 
+def file_mark(path: Path) -> tuple[int, int, int] | None:
+    """Another one once a file was replaced or written; None while there is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 class CachedJson:
     """A JSON file that is read again only when it was replaced or written."""
 
@@ -73,13 +82,10 @@ class CachedJson:
 
     def get(self) -> dict[str, Any] | None:
         """The newest document, None if there is none that can be read."""
-        try:
-            status = self.path.lstat()
-        except OSError:
+        mark = file_mark(self.path)
+        if mark is None:
             self._mark, self._value, self.flaw = None, None, ""
-            return None
-        mark = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if mark != self._mark:
+        elif mark != self._mark:
             self._mark, self._value, self.flaw = mark, *self._read()
         return self._value
 
@@ -374,8 +380,9 @@ def _last_wall(evidence: Evidence, now: NewestFigures, alive: bool) -> float | N
 
 
 def _is_fresh(age: float | None, state: Document) -> bool:
-    """The time after which a run counts as silent: longer for slow steps, or for a phase that sets
-    its own, but never past NO_NEWS_S."""
+    """Whether news of this age is fresh: up to LIVE_S, or three slow steps, but never past
+    NO_NEWS_S.
+    """
     slow = (number(state, "step_ms") or 0.0) / 1000 * 3
     return age is not None and age <= min(NO_NEWS_S, max(LIVE_S, slow))
 

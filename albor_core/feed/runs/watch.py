@@ -151,8 +151,8 @@ class RunsFeed:
     def _kept(
         self, stored: Mapping[str, RunView], found: Mapping[str, RunDir]
     ) -> Mapping[str, RunView]:
-        """The store's rows, and the last ones of runs that left it and are still there: a process
-        lost the store, and indexers began another."""
+        """The store's rows, and the last ones of runs that left it and are still there: the store
+        was lost, and indexers began another."""
         is_sure = self._discovery is None or self._discovery.is_complete
         if stored is self._stored and found is self._found and self._is_sure:
             return self._rows

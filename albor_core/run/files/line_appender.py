@@ -165,7 +165,7 @@ class LineAppender:
         self._torn = False
 
     def _cut(self) -> None:
-        # whoever appends holds a lock. The place of the cut is read from the file: an
+        # whoever appends holds a lock, so no other does. Where to cut is read from the file: an
         # interrupt right after a write would have left `offset` one whole line behind
         self.offset = _cut_torn_tail(self.fd)
         self._torn = False

@@ -72,7 +72,9 @@ def _told(run: RunDir) -> _Told | None:
 
 
 def _take(run: RunDir, record: Mapping[str, Any], told: _Told) -> None:
-    """Raise OSError, ValueError, TypeError, KeyError for a folder whose list cannot be read."""
+    """Add what a record names. Raises OSError, ValueError, TypeError, KeyError for a folder whose
+    list cannot be read.
+    """
     digest, kind = str(record.get("hash")), str(record.get("kind"))
     if kind != "artifact":
         told.by_key[str(record.get("key")), kind].append(digest)

@@ -262,7 +262,7 @@ def _carry_over(
         (report.notes if run in done else report.problems).append(f"{run}: {why}")
     if not report.notes and not unread:
         return
-    for known in registered_runs():  # the rows of a complete store would hide that they are missing
+    for known in registered_runs():  # a store without their rows looks whole
         if known.id not in done | damaged | unread.keys():
             is_there = known.run_json.is_file()
             why = "not rebuilt, and no" if is_there else "neither its folder nor an"

@@ -374,7 +374,7 @@ def _forget_pointer(run: RunDir) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Raise AlborError if the system refuses; what is left is garbage."""
+    """Remove a folder. Raises AlborError if the system refuses: what is left is garbage."""
     try:
         shutil.rmtree(path)  # by descriptors: what turns into a link on the way is not followed
     except OSError as error:

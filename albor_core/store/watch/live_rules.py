@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from albor_core.andon.alert import Alert, make_alert
 from albor_core.andon.rules.engine import RuleEngine, rule_of
@@ -13,17 +13,6 @@ from albor_core.andon.rules.sources import Rule, Source, read_rules, read_rules_
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.home.folders import albor_home
 from albor_core.run.rundir import RunDir, read_json
-
-
-class LiveRuleEngine(Protocol):
-    """Rules with what they remember: a pure fold over steps and over the clock."""
-
-    def take_step(
-        self, step: int, values: Mapping[str, float], wall: float
-    ) -> tuple[Alert, ...]: ...
-    def take_clock(self, wall: float, figures: Mapping[str, float]) -> tuple[Alert, ...]: ...
-    def to_json(self) -> dict[str, Any]: ...
-    def load(self, saved: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,7 @@ class LiveRules:
         every = (*self.by_loop, *self.rules)
         return tuple(f"{rule.condition} -> {rule.action}" for rule in every)
 
-    def engine(self, attempt: int) -> LiveRuleEngine:
+    def engine(self, attempt: int) -> RuleEngine:
         """A new one; `load` gives it the memory of an earlier one."""
         return RuleEngine(self.rules, attempt=attempt)
 

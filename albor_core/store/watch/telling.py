@@ -65,7 +65,7 @@ class Telling:
 
     def tell(self, alert: Alert, wall: float, *, is_over: bool = False) -> bool:
         """Say it, unless an earlier process has; whether it was new."""
-        is_over = is_over or getattr(alert, "state", "fired") == "cleared"
+        is_over = is_over or alert.state == "cleared"
         name = "andon.clear" if is_over else "andon.alert"
         said = {**alert.to_json(), "state": "cleared" if is_over else "fired"}
         if is_over:
@@ -140,8 +140,8 @@ class Telling:
 
     def _run_command(self, name: str, step: int, said: Mapping[str, Any]) -> None:
         rule = self._rules.rule_of(name)
-        argv = tuple(getattr(rule, "argv", None) or ())
-        may = self._launched_here or getattr(rule, "source", "config") in ("user", "experiment")
+        argv = () if rule is None else rule.argv
+        may = self._launched_here or (rule and rule.source in ("user", "experiment"))
         alert_id = str(said["id"])
         if not argv or not may:
             why = "tells only: its command was not given here"

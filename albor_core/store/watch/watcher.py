@@ -37,7 +37,7 @@ from albor_core.run.values.directions import is_validation
 from albor_core.run.values.lenient import finite_of, real, whole_of
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 from albor_core.store.watch.chosen_metrics import ChosenMetrics
-from albor_core.store.watch.live_rules import LiveRuleEngine, LiveRules, live_rules, withdrawn
+from albor_core.store.watch.live_rules import LiveRules, live_rules, withdrawn
 from albor_core.store.watch.machine_figures import (
     machine_series,
     own_gpus,
@@ -96,7 +96,7 @@ class Watcher:
         )
         self._program = ProgramProcesses(spared=(os.getpid(),))
         self._attempt = 1
-        self._engine: LiveRuleEngine = self._rules.engine(1)
+        self._engine = self._rules.engine(1)
         self._health = HealthWatch(self._facts(1))
         self._budgets = ProgramBudgets(self._monitoring())
         self._built_in = BuiltIn(self._chosen.names)
@@ -250,15 +250,12 @@ class Watcher:
         wall = time.time()
         for trouble in self._built_in.end():
             self._tell(trouble.alert(self._attempt, self._step), wall, is_over=True)
-        for alert in getattr(self._health, "open", ()):
+        for alert in self._health.open:
             self._tell(alert, wall, is_over=True)
         engine, memory = self._rules.engine(attempt), self._engine.to_json()
         engine.load(memory)
-        health, remembered = (
-            HealthWatch(self._facts(attempt)),
-            {**self._health.to_json(), "open": []},
-        )
-        health.load(remembered)
+        health = HealthWatch(self._facts(attempt))
+        health.load({**self._health.to_json(), "open": []})
         if attempt > self._attempt:
             self._budgets.begin(attempt)
         self._attempt, self._engine, self._health = attempt, engine, health

@@ -51,7 +51,7 @@ class Console:
         self._passed_on = threading.Event()  # what was left when no pump could be started
 
     def start(self) -> None:
-        """Raise OSError if no pump starts, and lets go of all but the streams."""
+        """Start the pump. Where none starts, let go of all but the streams and raise OSError."""
         try:
             self._pump = self._started()
         except OSError:

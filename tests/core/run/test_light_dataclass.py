@@ -115,6 +115,20 @@ def test_classes_inherit_as_with_the_standard_one():
     plain.other = 1
     with pytest.raises(FrozenInstanceError):
         plain.x = 6
+
+    @light(frozen=True, slots=True)
+    class Slotted:
+        """A base whose state is copied by its fields."""
+
+        x: int
+
+    @light(frozen=True)
+    class Longer(Slotted):
+        """A field more, outside the slots."""
+
+        y: int
+
+    assert copy.copy(Longer(1, 2)) == copy.deepcopy(Longer(1, 2)) == Longer(1, 2)
     nan = float("nan")
     assert Base(nan) == Base(nan)  # the same object, as in a tuple
     assert {Base(1): "a"}[Base(1)] == "a"

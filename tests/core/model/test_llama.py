@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from albor_core.model import llama
-from albor_core.model.head import NextTokens
+from albor_core.model.head import IGNORED, NextTokens
 from albor_core.model.llama import (
-    IGNORED,
     LOGIT_STD,
     Llama,
     LlamaConfig,

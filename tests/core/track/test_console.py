@@ -419,7 +419,7 @@ with track.start():
         (b"name?", b"world\n"),
         (b"hello world True", b"\x1a"),
         (b"code 148", b""),
-        (b"resumed", b"\x03"),
+        (b"resumed\r\n", b"\x03"),
         (b"interrupted\r\ncode 0", b""),
     ):
         terminal.read_until(lambda seen, words=words: words in seen)

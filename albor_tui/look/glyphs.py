@@ -62,6 +62,8 @@ class Glyphs:
     rule: str
     degree: str
     mark_low: str
+    fold_open: str
+    fold_shut: str
 
 
 UNICODE = Glyphs(
@@ -110,6 +112,8 @@ UNICODE = Glyphs(
     rule="─",
     degree="°",
     mark_low="▼",
+    fold_open="▾",
+    fold_shut="▸",
 )
 
 ASCII = Glyphs(
@@ -158,6 +162,8 @@ ASCII = Glyphs(
     rule="-",
     degree="",
     mark_low="v",
+    fold_open="v",
+    fold_shut=">",
 )
 
 current = UNICODE

@@ -315,3 +315,14 @@ def test_one_reason_why_no_run_can_be_judged_is_said_once(desk):
     line, order = VerdictPanel().lines(document, 120, 9)
     assert line.plain.startswith("none is judged against A a   ") and "needs 8" in line.plain
     assert order.plain == "by the last val/mse, not a verdict: A a 0.40, B b 0.40, C c 0.40"
+
+
+def test_runs_without_a_metric_in_common_are_compared_by_what_most_of_them_are(desk):
+    for name in ("a", "b"):
+        write(desk, name, {"val/mse": (0.5, 50)}, argv=("t.py", name))
+    write(desk, "crashed", {"epoch": (1.0, 50)}, argv=("t.py", "c"))
+    document = desk.quick("runs", "diff", "a", "b", "crashed", "--json").document
+    assert document["metric"] == "val/mse"
+    outcomes = [one["outcome"] for one in document["verdicts"]]
+    assert outcomes == ["indistinguishable", None]
+    assert document["verdicts"][1]["detail"].startswith("only a has val/mse")

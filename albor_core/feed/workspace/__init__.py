@@ -1,0 +1,1 @@
+"""What of many runs is compared on one screen."""

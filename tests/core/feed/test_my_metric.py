@@ -7,7 +7,7 @@ import pytest
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.runs.watch import RunsFeed
 from albor_core.feed.view.run_view import RunView
-from albor_core.feed.workspace.my_metric import leading_metric, known_metrics, next_metric
+from albor_core.feed.workspace.my_metric import known_metrics, leading_metric, next_metric
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.values.main_metrics import MainMetric

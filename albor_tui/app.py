@@ -34,6 +34,7 @@ from albor_tui.model import readonly
 from albor_tui.model.desk import LiveDesk
 from albor_tui.model.launchpad import LiveLaunchpad
 from albor_tui.model.source import LiveSource
+from albor_tui.model.views import ViewKeeper
 from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.terminal.link import LinkDriver
@@ -128,6 +129,7 @@ class AlborApp(App[None]):
         theme: str = "dark",
         desk: LiveDesk | None = None,
         launchpad: LiveLaunchpad | None = None,
+        views: ViewKeeper | None = None,
         read_only: bool = False,
     ) -> None:
         super().__init__()
@@ -141,6 +143,7 @@ class AlborApp(App[None]):
         self.source = source
         self.desk = desk or LiveDesk()
         self.launchpad = launchpad or LiveLaunchpad()
+        self.views = views or ViewKeeper()
         self._first_run, self._first_tab = run, tab
         self.is_read_only = read_only
         self.signals_sent: dict[tuple[str, int | None], int] = {}  # see RunActionsScreen
@@ -182,6 +185,7 @@ class AlborApp(App[None]):
 
     def on_unmount(self) -> None:
         self.lookout.stop()
+        self.views.close()
 
     @on(AttentionChanged)
     def take_attention(self, message: AttentionChanged) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from albor_tui.model.desk import LiveDesk
     from albor_tui.model.launchpad import LiveLaunchpad
     from albor_tui.model.source import LiveSource
+    from albor_tui.model.views import ViewKeeper
 
 
 class Cockpit(Protocol):
@@ -22,6 +23,8 @@ class Cockpit(Protocol):
     source: LiveSource
     desk: LiveDesk
     launchpad: LiveLaunchpad
+    views: ViewKeeper
+    """What is shown, and the views that have a name."""
     attention: AttentionList
     attended: Mapping[str, RunView]
     """The runs at work and those of entries of attention, by id."""

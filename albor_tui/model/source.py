@@ -81,7 +81,7 @@ class LiveSource:
 
     def attention(self) -> AttentionFollower:
         """What needs a person, for the thread that polls the overview."""
-        return AttentionFollower()
+        return AttentionFollower(self.chosen)
 
     def follow(self, view: RunView) -> RunFollower:
         return RunFollower(*self._place(view), self.chosen)
@@ -197,10 +197,10 @@ class RunFollower:
 class AttentionFollower:
     """An AttentionFeed that tells only news. Belongs to the thread that polls the overview."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: Callable[[], Mapping[str, str]] = dict) -> None:
         from albor_core.feed.attention.watch import AttentionFeed
 
-        self._feed = AttentionFeed()
+        self._feed = AttentionFeed(chosen=chosen)
         self._last: AttentionChanged | None = None
 
     def look(self, overview: RunsFeed, runs: RunsView) -> AttentionChanged | None:

@@ -33,15 +33,6 @@ def known_metrics(experiment: str, runs: Iterable[RunView], chosen: Mapping[str,
     return names if mine in names or not mine else [*names, mine]
 
 
-def next_metric(experiment: str, runs: Iterable[RunView], chosen: Mapping[str, str]) -> str:
-    """The one behind the present metric of an experiment; "" where it has none."""
-    rows = tuple(_of(experiment, runs))
-    names, now = known_metrics(experiment, rows, {}), leading_metric(experiment, rows, chosen)
-    if now not in names:
-        return names[0] if names else now
-    return names[(names.index(now) + 1) % len(names)]
-
-
 def _of(experiment: str, runs: Iterable[RunView]) -> Iterator[RunView]:
     return (view for view in runs if view.experiment == experiment)
 

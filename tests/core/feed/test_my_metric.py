@@ -7,7 +7,7 @@ import pytest
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.runs.watch import RunsFeed
 from albor_core.feed.view.run_view import RunView
-from albor_core.feed.workspace.my_metric import known_metrics, leading_metric, next_metric
+from albor_core.feed.workspace.my_metric import known_metrics, leading_metric
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.run.values.main_metrics import MainMetric
@@ -50,17 +50,6 @@ def test_of_runs_that_were_not_read_yet_the_list_knows_the_losses():
     assert leading_metric("sweep", rows, {}) == "val/loss"
     assert leading_metric("sweep", (RunView(id="a", experiment="sweep"),), {}) == ""
     assert leading_metric("", rows, {}) == ""
-
-
-def test_the_next_metric_goes_round_all_that_runs_have():
-    rows = (run("a", "x", "y", "z"), run("b", "y", "x"))
-    chosen, seen = {}, []
-    for _ in range(4):
-        chosen = {"sweep": next_metric("sweep", rows, chosen)}
-        seen.append(chosen["sweep"])
-    assert seen == ["y", "z", "x", "y"]
-    assert next_metric("sweep", rows, {"sweep": "gone"}) == "x"
-    assert next_metric("none", rows, {}) == ""
 
 
 @pytest.fixture

@@ -149,6 +149,7 @@ class AlborApp(App[None]):
         self.desk = desk or LiveDesk()
         self.launchpad = launchpad or LiveLaunchpad()
         self.views = views or ViewKeeper()
+        source.chosen = lambda: self.views.metrics
         self._first_run, self._first_tab = run, tab
         self.is_read_only = read_only
         self.signals_sent: dict[tuple[str, int | None], int] = {}  # see RunActionsScreen

@@ -20,7 +20,7 @@ from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import FilterAnswered, RunsChanged
 from albor_tui.model.desk import Matches, RunQuery
 from albor_tui.screens.base.named_views import NamedViewScreen
-from albor_tui.screens.runs.annotations import AnnotationsScreen
+from albor_tui.screens.runs.judged import JudgedRunsScreen
 from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.preview import HighlightFollower, Preview
 from albor_tui.widgets.base import styled
@@ -53,7 +53,7 @@ class FilterLine(Input):
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 
 
-class RunsScreen(NamedViewScreen, AnnotationsScreen):
+class RunsScreen(NamedViewScreen, JudgedRunsScreen):
     """The table of runs. A key acts on the selected runs, or on the highlighted one.
 
     Its thread looks also for what needs a person, for all screens: it goes on when covered.

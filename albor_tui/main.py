@@ -103,7 +103,7 @@ def _web(options: argparse.Namespace) -> int:
     from albor_tui.web import serve
 
     _resolve(options.target)  # a wrong name is said here and not in a browser
-    views = views_of(options, is_read_only=True)  # each cockpit has its own
+    views = open_views(options, is_read_only=True)  # each cockpit has its own
     theme = views.current.theme if views.current.theme in THEMES else "dark"
     arguments = ["--theme", theme if options.theme == "auto" else options.theme]
     arguments += ["--view", options.view] if options.view else []
@@ -207,7 +207,7 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
     return find_run(target), None
 
 
-def views_of(options: argparse.Namespace, *, is_read_only: bool = False) -> ViewKeeper:
+def open_views(options: argparse.Namespace, *, is_read_only: bool = False) -> ViewKeeper:
     """The views of this home, on the last one, or on that which was asked for. Raises
     NotFoundError, ConfigError.
     """
@@ -242,7 +242,7 @@ def _cockpit(options: argparse.Namespace) -> int:
         from albor_tui.model.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
 
         source, desk, launchpad = ReadOnlySource(place), ReadOnlyDesk(place), ReadOnlyLaunchpad()
-    views, theme = views_of(options), options.theme
+    views, theme = open_views(options), options.theme
     if theme == "auto":
         theme, last = themes.fitting(), views.current.theme
         theme = last if last in themes.NAMES and theme != "ansi" else theme

@@ -198,7 +198,7 @@ def test_the_command_line_opens_a_view_or_names_the_nearest(file, capsys, monkey
     arguments = served["arguments"]
     assert arguments[:4] == ["--theme", "light", "--view", "sweep by mse"]
     assert not served["allow_control"], "a browser may look"
-    views = main.views_of(main.parsed(["--view", "sweep by mse"]))
+    views = main.open_views(main.parsed(["--view", "sweep by mse"]))
     assert views.current.filter == "x"
     views.close()
     assert file.read().last.filter == "x"
@@ -206,7 +206,7 @@ def test_the_command_line_opens_a_view_or_names_the_nearest(file, capsys, monkey
 
 def test_a_start_without_the_file_reads_no_yaml():
     code = (
-        "import sys; from albor_tui import main; v = main.views_of(main.parsed([]));"
+        "import sys; from albor_tui import main; v = main.open_views(main.parsed([]));"
         "import json; print(json.dumps([m for m in ('yaml', 'pydantic') if m in sys.modules]))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -27,7 +27,7 @@ from albor_core.cli.runs.run_columns import (
     group_table,
     run_table,
 )
-from albor_core.cli.runs.view_option import ListRequest, known_sort, view_option, with_view
+from albor_core.cli.runs.view_option import known_sort, list_request, view_option
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import counted
 
@@ -118,9 +118,8 @@ def ls(
     """
     from albor_core.run.values.directions import parse_goals
 
-    chosen = tuple(word.strip() for word in (columns or "").split(",") if word.strip())
-    request = with_view(view, ListRequest(terms, sort, reverse, chosen))
-    terms, sort, reverse, wanted, of_view = request
+    asked_for = list_request(view, terms, sort, reverse, columns)
+    terms, sort, reverse, wanted, of_view = asked_for
     where, ways = _filter(" ".join(terms)), parse_goals(goals)
     reader = open_table(db)
     is_whole = not (terms or experiment or name)
@@ -131,8 +130,7 @@ def ls(
             if db is None:
                 absent = absent_runs(reader)
                 begun = _bring_in(absent.coming)
-            if view is not None and "sort" in of_view:
-                sort = known_sort(sort, reader, view)
+            sort = known_sort(asked_for, reader)
             descending = reader.is_descending(sort, ways, experiment)
             asked = {"limit": limit, "sort": sort, "descending": descending != reverse}
             asked |= {"experiment": experiment, "name": name}

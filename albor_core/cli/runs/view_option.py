@@ -38,8 +38,12 @@ class ListRequest(NamedTuple):
     of_view: frozenset[str] = frozenset()
 
 
-def with_view(name: str | None, request: ListRequest) -> ListRequest:
-    """The request, filled up by the view of this name. Raises NotFoundError, ConfigError."""
+def list_request(
+    name: str | None, terms: tuple[str, ...], sort: str, reverse: bool, columns: str | None
+) -> ListRequest:
+    """What was said, filled up by the view of this name. Raises NotFoundError, ConfigError."""
+    wanted = tuple(word.strip() for word in (columns or "").split(",") if word.strip())
+    request = ListRequest(terms, sort, reverse, wanted)
     if name is None:
         return request
     from albor_core.feed.workspace.views import ViewsFile
@@ -57,7 +61,7 @@ def with_view(name: str | None, request: ListRequest) -> ListRequest:
         and not (one == "terms" and request.terms)
     }
     if "sort" in silent:  # a view's direction is that of its own order
-        request = request._replace(sort=sort_of(view))
+        request = request._replace(sort=view_sort(view))
         request = request._replace(reverse=request.reverse != view.is_reversed)
     if "terms" in silent and view.filter.strip():
         request = request._replace(terms=tuple(_terms(view.filter)))
@@ -66,21 +70,24 @@ def with_view(name: str | None, request: ListRequest) -> ListRequest:
     return request._replace(of_view=frozenset(silent))
 
 
-def sort_of(view: View) -> str:
+def view_sort(view: View) -> str:
     """What `--sort` calls the order of a view."""
     said = _SORT_OF.get(view.sort, view.sort)
     return said if said in _SORT_OF.values() else _FIELD_OF.get(said, said) or "created"
 
 
-def known_sort(sort: str, reader: RunList, view: str) -> str:
-    """The order of a view, or the usual one where no run has what it is by any more."""
+def known_sort(request: ListRequest, reader: RunList) -> str:
+    """The order; of a view the usual one where no run has what it is by any more."""
+    sort = request.sort
+    if "sort" not in request.of_view:
+        return sort
     from albor_core.store.query.listing import SORT_KEYS, TEXT_COLUMNS, parse_column
 
     column = parse_column(sort)
     is_known = sort in SORT_KEYS or column.name in TEXT_COLUMNS or reader.is_known(*column)
     if is_known or reader.is_empty():
         return sort
-    print_note(f"view {clean(view)!r} sorts by {clean(sort)!r}: no run has it")
+    print_note(f"no run has {clean(sort)}, which the view sorts by")
     return "created"
 
 

@@ -508,10 +508,11 @@ def test_a_view_of_what_is_gone_says_so_and_shows_the_rest(desk, table):
     views = ViewsFile(desk.home / "views.yaml")
     views.save("old", View(columns=("name", "val/gone", "lr"), sort="val/gone"))
     result = desk.quick("runs", "ls", "--view", "old")
-    assert result.code == 0 and "val/gone" in result.stdout.splitlines()[0]
-    assert "no run has val/gone" in result.stderr and "'old' sorts by 'val/gone'" in result.stderr
+    assert result.code == 0 and "val/gone" in result.out.splitlines()[0]
+    assert "no run has val/gone, of the view's columns" in result.err
+    assert "no run has val/gone, which the view sorts by" in result.err
     lost = desk.quick("runs", "ls", "--view", "odl")
-    assert lost.code == 3 and str(views.path) in lost.stderr and "'old'" in lost.stderr
+    assert lost.code == 3 and str(views.path) in lost.err and "'old'" in lost.err
     views.path.write_text("views: [")
     damaged = desk.quick("runs", "ls", "--view", "old", "--json")
     assert damaged.code == 2 and str(views.path) in damaged.error["message"]

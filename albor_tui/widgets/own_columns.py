@@ -1,9 +1,9 @@
-"""The columns that the user added: values of metrics, params and notes, each column written alike."""
+"""The columns that the user added: metrics, params, notes; the numbers of each written alike."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -59,9 +59,7 @@ class OwnColumns:
             for key in keys
         )
 
-    def _own(
-        self, key: str, title: str, cells: RunCells, shown: Sequence[RunView]
-    ) -> TableColumn:
+    def _own(self, key: str, title: str, cells: RunCells, shown: Sequence[RunView]) -> TableColumn:
         values = [value_of(view, key, cells) for view in shown]
         numbers = [n for value in values if (n := number_of(value)) is not None]
         shape = format_of(numbers, key)

@@ -153,7 +153,12 @@ def _ago(seconds: float | None) -> str:
 
 
 def _plain(
-    key: str, width: int, words: Callable[[RunView], object], *, title: str = "", align: str = "left"
+    key: str,
+    width: int,
+    words: Callable[[RunView], object],
+    *,
+    title: str = "",
+    align: str = "left",
 ) -> TableColumn:
     """A column of what a run's row says by itself."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from rich.segment import Segment
 from textual import events
@@ -61,7 +61,7 @@ class _Picture:
 
     runs: tuple[RunView, ...] = ()
     groups: GroupLines = GroupLines()
-    tails: Mapping[str, str] = {}
+    tails: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[TableColumn, ...] = COLUMNS
     needs: TableNeeds = needs_of((), {})
     lines: LineMap = LineMap()
@@ -139,6 +139,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         self._is_in_view = True  # the cursor, until the user scrolls away from it
         self._is_left_behind = False  # by another order, whose first lines are shown
         self._is_moved = False  # by the user, since the runs came
+        self._is_first = False  # whether the cursor stays on the first line, whichever run is there
         self._shown = _Picture()
 
     @property
@@ -184,7 +185,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if runs is not before.runs or tails != before.tails or columns is not before.columns:
             needs = needs_of(runs, tails, columns)
         lines = LineMap.of(groups.lines, len(runs))
-        at = self._line_again(before, runs, lines)
+        at = 0 if self._is_first else self._line_again(before, runs, lines)
         laid_out = layout(self._width, needs, columns, first=self._first)
         self._shown = _Picture(runs, groups, tails, columns, needs, lines, laid_out)
         if runs is not before.runs:
@@ -203,11 +204,10 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
     def show_first(self) -> None:
         """Show the first lines, which another order has brought there. The cursor stays on its run,
         unless the user never moved it."""
-        if not self._is_moved:
-            self.cursor = 0
-        line = self.cursor
+        self._is_first = not self._is_moved
+        self.cursor = 0 if self._is_first else self.cursor
         self.scroll_to(y=0, animate=False)
-        self._is_left_behind = line >= self._page
+        self._is_left_behind = self.cursor >= self._page
         self._is_in_view = not self._is_left_behind
 
     def _line_again(self, before: _Picture, runs: tuple[RunView, ...], lines: LineMap) -> int:
@@ -263,7 +263,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         return [self._by_id[run] for run in self.selection.acted_on]
 
     @property
-    def visible(self) -> tuple[RunView, ...]:
+    def runs_in_view(self) -> tuple[RunView, ...]:
         """The runs on the screen, and the first of each group whose heading is."""
         top = round(self.scroll_y)
         return self._between(top, top + self._page + 1)
@@ -367,7 +367,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if self._is_left_behind and abs(by) < count:  # to where the user looks
             top = round(self.scroll_y)
             start = top - 1 if by > 0 else top + self._page
-        self._is_moved = True
+        self._is_moved, self._is_first = True, False
         self.cursor = min(max(0, start + by), count - 1)
         self.reveal()
 
@@ -394,7 +394,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         line = event.y - self.gutter.top - 1 + round(self.scroll_y)
         if event.y < self.gutter.top or not 0 <= line < self._shown.lines.count:
             return
-        is_there, self._is_moved = line == self.cursor, True
+        is_there, self._is_moved, self._is_first = line == self.cursor, True, False
         self._is_in_view, self._is_left_behind = True, False
         self.cursor = line
         if self.heading is not None:
@@ -483,7 +483,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
     def _sorted_head(
         self, before: list[Content], column: TableColumn, title: Content, size: int, arrow: str
     ) -> Content:
-        """A head with the arrow beside it, which takes a cell of the gap where there is no other."""
+        """A head with its arrow, which takes a cell of the gap where there is no other."""
         head = Content.styled(title.plain, "bold $accent")
         mark = Content.styled(arrow, "bold $accent")
         if column.align == "left":

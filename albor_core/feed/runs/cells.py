@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from albor_core.feed.run.store_follower import DUTY, StoreWatch
@@ -49,7 +49,7 @@ class RunCells:
     that no run has; the params that differ.
     """
 
-    values: Values = {}
+    values: Values = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     differing: tuple[str, ...] | None = None
     compared: tuple[str, ...] = ()
@@ -90,14 +90,12 @@ class CellReader:
         began = self._clock()
         is_again = self._is_stale and began >= self._rest_until
         by_id = {view.id: view for view in rows}
-        read = self._read_all(wanted.of_all, by_id, is_again)
         alone = tuple(key for key in wanted.columns if key not in wanted.of_all)
         seen = [run for run in wanted.visible if run in by_id]
+        again = [*seen] if is_again else []  # a note moves no row
+        read = self._read_all(wanted.of_all, by_id, again)
         read |= self._ask(alone, self._missing(alone, seen, is_again), by_id)
-        if is_again:
-            again = [run for run in seen if self._read_as.get(run) is by_id[run]]
-            read |= self._ask(wanted.of_all, again, by_id)  # a note moves no row
-        values = self._last.values
+        values: Values = self._last.values
         news = {
             key: {**values.get(key, {}), **found}
             for key, found in read.items()
@@ -110,14 +108,16 @@ class CellReader:
             self._rest_until = self._clock() + DUTY * (self._clock() - began)
 
     def _read_all(
-        self, columns: tuple[str, ...], rows: Mapping[str, RunView], is_again: bool
+        self, columns: tuple[str, ...], rows: Mapping[str, RunView], again: Collection[str]
     ) -> dict[str, dict[str, Param]]:
-        """Of every run, what was never read, and what may have changed with its row."""
+        """Of every run, what was never read, and where it is read `again` what may have changed
+        with its row.
+        """
         if not columns:
             self._read_as = {}
             return {}
-        runs = set(self._missing(columns, rows, False))
-        if is_again:
+        runs = {*self._missing(columns, rows, False), *again}
+        if again:
             runs |= {run for run, view in rows.items() if self._read_as.get(run) is not view}
         self._read_as |= {run: rows[run] for run in runs}
         return self._ask(columns, sorted(runs), rows)
@@ -164,7 +164,7 @@ class CellReader:
             found[run] = _used_by(view, AMOUNTS[column])
         return found
 
-    def _take(self, values: dict[str, dict[str, Param]]) -> None:
+    def _take(self, values: Values) -> None:
         """These are the values now; a column without any may be one that no run has."""
         empty = [k for k, found in values.items() if all(v is None for v in found.values())]
         absent = frozenset(

@@ -16,7 +16,7 @@ NEWEST = 2_000  # runs whose names are looked through: within the time of one qu
 MOST_METRICS, MOST_PARAMS = 5_000, 5_000
 _METRICS = (
     "SELECT CAST(name AS TEXT), count(*) FROM keys WHERE run_id IN"
-    " (SELECT id FROM runs ORDER BY created DESC LIMIT ?) AND name NOT LIKE '\\_%' ESCAPE '\\'"
+    " (SELECT id FROM runs ORDER BY created DESC LIMIT ?) AND substr(name, 1, 1) != '_'"
     " GROUP BY name ORDER BY count(*) DESC, name LIMIT ?"
 )
 _PARAMS = (

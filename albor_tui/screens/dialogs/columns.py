@@ -68,7 +68,9 @@ def entries_of(names: ColumnNames, *, groups: bool = False) -> tuple[ColumnEntry
         for name, count in names.metrics
     ]
     of_params = [
-        ColumnEntry(name, "param", _runs(count)) for name, count in names.params if name not in known
+        ColumnEntry(name, "param", _runs(count))
+        for name, count in names.params
+        if name not in known
     ]
     if groups:
         first = ColumnEntry("", "column", "no groups")
@@ -185,11 +187,13 @@ class _Search(Input):
     class Pressed(Message):
         """A space, which no name needs."""
 
-    def _on_key(self, event: events.Key) -> None:
+    async def _on_key(self, event: events.Key) -> None:
         if event.key == "space":
             event.prevent_default()
             event.stop()
             self.post_message(self.Pressed())
+        else:
+            await super()._on_key(event)
 
 
 class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
@@ -234,12 +238,10 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
 
     def _keys(self) -> Content:
         shift = "shift+arrows" if glyphs.current.is_ascii else "shift+\u2191\u2193"
-        keys = (("space", "add, remove"), (shift, "order"), ("ctrl+s", "sort by it"))
-        keys = (*keys, ("ctrl+r", "the usual ones"))
-        shown = (("enter", "ok"), *(() if self._groups else keys), ("esc", "cancel"))
-        parts = [
-            Content.assemble((key, "bold $accent"), f" {words}   ") for key, words in shown
-        ]
+        keys = [("space", "add, remove"), (shift, "order"), ("ctrl+s", "sort by it")]
+        keys.append(("ctrl+r", "the usual ones"))
+        shown = (("enter", "ok"), *([] if self._groups else keys), ("esc", "cancel"))
+        parts = [Content.assemble((key, "bold $accent"), f" {words}   ") for key, words in shown]
         return Content("").join(parts)
 
     def on_mount(self) -> None:

@@ -32,18 +32,20 @@ class CellsRead(Message):
         return isinstance(message, CellsRead)
 
 
+ARRANGING = (
+    Binding("s", "sort", "Sort", tooltip="Sort by your metric, then by each column"),
+    Binding("C", "columns", "Columns", tooltip="Choose columns: any metric, param, tag, note"),
+    Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host, or params"),
+    Binding("G", "group_by", "Group by", show=False, tooltip="Group by any param or column"),
+    Binding("z", "fold_all", "Fold", show=False, tooltip="Fold all groups, or unfold them"),
+    Binding("S", "reverse", "Reverse", show=False, tooltip="Turn the order round"),
+    Binding("a", "select_all", "All", show=False, tooltip="Select all that are shown, or none"),
+)
+"""The keys that arrange a list."""
+
+
 class ArrangingScreen(AnnotationsScreen):
     """A list of runs whose keys arrange it. What the user chose is kept with the view."""
-
-    BINDINGS = [
-        Binding("s", "sort", "Sort", tooltip="Sort by your metric, then by each column"),
-        Binding("C", "columns", "Columns", tooltip="Choose columns: any metric, param, tag, note"),
-        Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host, or params"),
-        Binding("G", "group_by", "Group by", show=False, tooltip="Group by any param or column"),
-        Binding("z", "fold_all", "Fold", show=False, tooltip="Fold all groups, or unfold them"),
-        Binding("S", "reverse", "Reverse", show=False, tooltip="Turn the order round"),
-        Binding("a", "select_all", "All", show=False, tooltip="Select all that are shown, or none"),
-    ]
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ class ArrangingScreen(AnnotationsScreen):
         self.wanted = CellsWanted()
         """What the thread that polls is to read; written and read whole."""
 
-    def arrange(self, *, is_asked: bool = False, is_sorted: bool = False) -> None:
+    def list_runs(self, *, is_asked: bool = False, is_sorted: bool = False) -> None:
         """List what is known now."""
         raise NotImplementedError
 
@@ -73,7 +75,7 @@ class ArrangingScreen(AnnotationsScreen):
         question = self._listing.query
         self._listing.cells = message.cells
         if question == self._listing.query:
-            self.arrange()
+            self.list_runs()
         else:
             self.ask_anew()
 
@@ -115,7 +117,7 @@ class ArrangingScreen(AnnotationsScreen):
         self._listing.choose_columns(choice.columns)
         self.keep(columns=self._listing.keys)
         if choice.sort is None:
-            self.arrange(is_asked=True)
+            self.list_runs(is_asked=True)
         else:
             self._listing.order_by(choice.sort)
             self._sorted()
@@ -141,7 +143,7 @@ class ArrangingScreen(AnnotationsScreen):
         self.keep(group=group)
         words = f"grouped by {clean(title_of(group), limit=60)}: enter unfolds, z all"
         self.show_message(words if group else "not grouped", "$ink-muted")
-        self.arrange(is_asked=True)
+        self.list_runs(is_asked=True)
 
     @on(RunTable.Unfolded)
     def fold_group(self, message: RunTable.Unfolded) -> None:
@@ -150,7 +152,7 @@ class ArrangingScreen(AnnotationsScreen):
     def fold(self, label: str) -> None:
         """Fold a group of this label, or unfold it."""
         self._listing.fold(label)
-        self.arrange(is_asked=True)
+        self.list_runs(is_asked=True)
 
     def action_fold_all(self) -> None:
         table = self.query_one(RunTable)
@@ -158,7 +160,7 @@ class ArrangingScreen(AnnotationsScreen):
             self.show_message("not grouped: g groups, G by any param", "$ink-muted")
             return
         self._listing.fold_all([line.label for line in table.groups.lines])
-        self.arrange(is_asked=True)
+        self.list_runs(is_asked=True)
 
     # -- selection -------------------------------------------------------------------------------
 
@@ -172,7 +174,7 @@ class ArrangingScreen(AnnotationsScreen):
         marked = marked - runs if runs <= marked else marked | runs
         table.selection = replace(table.selection, marked=marked)
         table.action_move(1)
-        self.arrange()
+        self.list_runs()
 
     def action_select_all(self) -> None:
         """Select all that are shown; none where they are."""
@@ -183,7 +185,7 @@ class ArrangingScreen(AnnotationsScreen):
         table.selection = replace(table.selection, marked=marked)
         words = f"{counted(len(shown), 'run')} selected" if marked else "none selected"
         self.show_message(words, "$ink-muted")
-        self.arrange()
+        self.list_runs()
 
 
 def hidden_columns(left: int, right: int) -> str:

@@ -62,7 +62,7 @@ def grouped(
     by_id = {view.id: view for view in rows}
     found = group_runs(
         [*by_id],
-        values,  # type: ignore[arg-type]
+        values,
         figures.get(metric, {}),
         {view.id: _word(view) for view in rows},
     )
@@ -78,9 +78,7 @@ def grouped(
         views = [by_id[run] for run in group.runs]
         is_folded = group.label not in unfolded
         cells_of = (*texts.cells(at), _states(views))
-        lines.append(
-            GroupLine(group.label.strip(), len(arranged), len(views), is_folded, cells_of)
-        )
+        lines.append(GroupLine(group.label.strip(), len(arranged), len(views), is_folded, cells_of))
         arranged += views
     titles = (title_of(key), *texts.titles, "state")
     return tuple(arranged), GroupLines(titles, tuple(lines))
@@ -91,9 +89,7 @@ def _place_by_mean(group: RunGroup, is_falling: bool) -> tuple[bool, float]:
     return mean is None, 0.0 if mean is None else -mean if is_falling else mean
 
 
-def _figures(
-    rows: Sequence[RunView], key: str, cells: RunCells
-) -> Mapping[str, float | None]:
+def _figures(rows: Sequence[RunView], key: str, cells: RunCells) -> Mapping[str, float | None]:
     return {view.id: _number(value_in(view, key, cells)) for view in rows}
 
 

@@ -19,7 +19,7 @@ from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import FilterAnswered, RunsChanged
 from albor_tui.model.desk import Matches, RunQuery
-from albor_tui.screens.runs.arranging import ArrangingScreen, CellsRead
+from albor_tui.screens.runs.arranging import ARRANGING, ArrangingScreen, CellsRead, hidden_columns
 from albor_tui.screens.runs.preview import HighlightFollower, Preview
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.key_bar import KeyBar
@@ -71,6 +71,7 @@ class RunsScreen(ArrangingScreen):
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
         Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
+        *ARRANGING,
         Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),
         Binding("T", "tag", "Tag", show=False, tooltip="Give a tag; -tag takes it away"),
         Binding("N", "note", "Note", show=False, tooltip="Write something down beside the run"),
@@ -165,7 +166,7 @@ class RunsScreen(ArrangingScreen):
         self._show_problem(message.view.problem)
         if self._listing.is_due:
             self._ask_store(self._listing.query)
-        self.arrange()
+        self.list_runs()
 
     def _show_problem(self, problem: str) -> None:
         """Show a problem that hides runs or makes them outdated, as long as it exists."""
@@ -177,13 +178,13 @@ class RunsScreen(ArrangingScreen):
         line.update(styled.text(f"{glyphs.current.alert} {problem}", "$warning"))
         self.call_after_refresh(self._share_room)
 
-    def arrange(self, *, is_asked: bool = False, is_sorted: bool = False) -> None:
+    def list_runs(self, *, is_asked: bool = False, is_sorted: bool = False) -> None:
         """List what is known now; where other rows were `is_asked` for, with the cursor in view,
         and where another order was, with its first rows."""
         table = self.query_one(RunTable)
         rows, groups = self._listing.arranged()
         table.sorted_by, table.is_rising = self._listing.sorted_column, self._listing.is_rising
-        table.show(rows, groups, self._tails, self._listing.columns(table.visible))
+        table.show(rows, groups, self._tails, self._listing.columns(table.runs_in_view))
         self._look_at_metrics()
         self._title(len(rows))
         known, words = self._listing.view.is_complete, self._listing.words
@@ -224,7 +225,7 @@ class RunsScreen(ArrangingScreen):
         if self._listing.needs_store:
             self._ask_store(self._listing.query)
         if self._listing.is_plain:  # others are arranged when they were understood
-            self.arrange(is_asked=True, is_sorted=is_sorted)
+            self.list_runs(is_asked=True, is_sorted=is_sorted)
 
     @work(thread=True, exclusive=True, group="filter", exit_on_error=False)
     def _ask_store(self, question: RunQuery) -> None:
@@ -241,7 +242,7 @@ class RunsScreen(ArrangingScreen):
         if self._listing.answer(message):
             if message.found is not None:
                 self.poll_now()
-            self.arrange(is_asked=True)
+            self.list_runs(is_asked=True)
 
     def _title(self, shown: int) -> None:
         table = self.query_one(RunTable)
@@ -276,7 +277,7 @@ class RunsScreen(ArrangingScreen):
         table = self.query_one(RunTable)
         self._on_screen = table.visible_ids
         self.want(self._listing.cells_wanted(self._on_screen))
-        columns = self._listing.columns(table.visible)
+        columns = self._listing.columns(table.runs_in_view)
         table.show(table.runs, table.groups, self._tails, columns)
 
     @on(RunTable.Opened)
@@ -319,7 +320,7 @@ class RunsScreen(ArrangingScreen):
             self.leave_filter()
         table = self.query_one(RunTable)
         table.selection = replace(table.selection, marked=frozenset())
-        self.arrange(is_asked=True)
+        self.list_runs(is_asked=True)
 
     def action_diff(self) -> None:
         table = self.query_one(RunTable)

@@ -14,8 +14,9 @@ from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
-from albor_tui.screens.runs.annotations import AnnotationsScreen
+from albor_tui.screens.base.named_views import NamedViewScreen
 from albor_tui.screens.runs.grouping import title_of
+from albor_tui.screens.runs.judged import JudgedRunsScreen
 from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.order import RECENT
 from albor_tui.widgets.run_columns import COLUMNS, METRIC
@@ -44,7 +45,7 @@ ARRANGING = (
 """The keys that arrange a list."""
 
 
-class ArrangingScreen(AnnotationsScreen):
+class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     """A list of runs whose keys arrange it. What the user chose is kept with the view."""
 
     def __init__(self) -> None:
@@ -60,9 +61,6 @@ class ArrangingScreen(AnnotationsScreen):
     def ask_anew(self, *, is_sorted: bool = False) -> None:
         """Another filter or order."""
         raise NotImplementedError
-
-    def keep(self, **changes: Any) -> None:
-        """Keep what the user chose for the next start."""
 
     def want(self, wanted: CellsWanted) -> None:
         """Have the thread read these cells."""
@@ -98,10 +96,11 @@ class ArrangingScreen(AnnotationsScreen):
         self._sorted()
 
     def _sorted(self) -> None:
-        listing = self._listing
-        order = "" if listing.order == RECENT else listing.order
-        self.keep(sort=order, is_reversed=listing.is_reversed)
         self.ask_anew(is_sorted=True)
+
+    def action_metric(self) -> None:
+        super().action_metric()
+        self.list_runs()
 
     # -- columns ---------------------------------------------------------------------------------
 
@@ -115,7 +114,7 @@ class ArrangingScreen(AnnotationsScreen):
         if choice is None:
             return
         self._listing.choose_columns(choice.columns)
-        self.keep(columns=self._listing.keys)
+        self.keep_view(**self._listing.shown)
         if choice.sort is None:
             self.list_runs(is_asked=True)
         else:
@@ -140,7 +139,7 @@ class ArrangingScreen(AnnotationsScreen):
 
     def _grouped(self) -> None:
         group = self._listing.group
-        self.keep(group=group)
+        self.keep_view(**self._listing.shown)
         words = f"grouped by {clean(title_of(group), limit=60)}: enter unfolds, z all"
         self.show_message(words if group else "not grouped", "$ink-muted")
         self.list_runs(is_asked=True)

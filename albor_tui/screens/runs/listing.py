@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
@@ -31,6 +32,9 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.own_columns import OwnColumns
 from albor_tui.widgets.run_columns import BUILT_IN, COLUMNS, METRIC, TableColumn, key_of
 from albor_tui.widgets.run_lines import GroupLines
+
+if TYPE_CHECKING:
+    from albor_core.feed.workspace.views import View
 
 ASK_GAP_S = 2.0  # between two questions to a store that is too large to be here whole
 MOST_COMPARED = 2_000  # runs whose params are compared, for what tells them apart
@@ -60,6 +64,22 @@ class RunListing:
         self._shown: tuple[RunView, ...] = ()
         self._matches: Matches | None = None  # what the store keeps, where it was asked
         self._asked_at = 0.0
+
+    def show(self, view: View) -> None:
+        """Ask what a view asks."""
+        self.words, self.order = view.filter, key_of(view.sort) or RECENT
+        self.is_reversed = view.is_reversed
+        self.group_by(view.group)
+        self.choose_columns(view.columns)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The fields of a view that say what is asked."""
+        sort = "" if self.order == RECENT else self.order
+        return {
+            "filter": self.words, "sort": sort, "is_reversed": self.is_reversed,
+            "group": self.group, "columns": self.keys,
+        }  # fmt: skip
 
     @property
     def query(self) -> RunQuery:
@@ -131,6 +151,11 @@ class RunListing:
     @property
     def needs_store(self) -> bool:
         return not self.is_plain or (self._is_cut and self.query != RunQuery())
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the store has not yet said which runs are meant."""
+        return self.needs_store and self._matches is None and not self.problem
 
     @property
     def is_due(self) -> bool:
@@ -219,6 +244,7 @@ class RunListing:
         """The runs that are listed, and the headings of their groups."""
         matches = self._matches if self.needs_store else None
         only = None if matches is None else matches.ids
+        only = frozenset() if self.is_unanswered and not self.is_plain else only
         rows = chosen(self.view.rows, self.words if only is None else "", only)
         self.metric = my_metric(rows, self.metrics)
         arranged = arrange(rows, self._order, reverse=self.is_reversed)
@@ -243,6 +269,8 @@ class RunListing:
         """How many runs are listed, of how many."""
         total = max(len(self.view.rows), self.view.total)
         count = self._count_of(shown, total)
+        if self.is_unanswered and not shown:
+            return LOADING
         if self.view.is_complete:
             return count
         return f"{count}, {LOADING}" if total else LOADING

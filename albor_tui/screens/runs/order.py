@@ -10,6 +10,7 @@ from typing import NamedTuple
 from albor_core.feed.runs.cells import AMOUNTS, RunCells
 from albor_core.feed.view.run_status import shown_word
 from albor_core.feed.view.run_view import RunView
+from albor_core.feed.workspace.my_metric import leading_metric
 from albor_core.run.headlines import HEADLINES, STORED
 from albor_core.run.status import SILENT
 from albor_core.run.values.directions import direction
@@ -20,6 +21,7 @@ from albor_tui.widgets.run_columns import BUILT_IN, METRIC
 
 RECENT = "recent"  # the order of a list that was not given another
 DIED_S = 12 * 3600.0  # a death is news for the length of a night
+_EXPERIMENTS = 3  # the largest, of which one says what is best
 _FIELDS = {one.key: one.name for one in HEADLINES if one.name in BUILT_IN and one.stat == "last"}
 
 
@@ -73,21 +75,14 @@ def field_of(metric: str) -> str:
     return _FIELDS.get(metric, metric)
 
 
-def my_metric(rows: Iterable[RunView], chosen: Mapping[str, str]) -> str:
-    """The column of the metric that most of these runs are judged by: what the user chose for their
-    experiment, else what stands for them; "" where nothing does.
+def my_metric(rows: Sequence[RunView], chosen: Mapping[str, str]) -> str:
+    """The column of the metric that these runs are judged by, of several experiments those of the
+    one with most runs; "" where nothing is known.
     """
-    found: Counter[str] = Counter()
-    lossy = 0
-    for view in rows:
-        if (own := chosen.get(view.experiment)) is not None:
-            found[own] += 1
-        elif view.metrics:
-            found[view.metrics[0].name] += 1
-        lossy += view.loss is not None
-    for name, _ in found.most_common(1):
-        return field_of(name)
-    return "loss" if lossy else ""
+    for experiment, _ in Counter(view.experiment for view in rows).most_common(_EXPERIMENTS):
+        if name := leading_metric(experiment, rows, chosen):
+            return field_of(name)
+    return ""
 
 
 def better_of(key: str, rows: Iterable[RunView] = ()) -> str:

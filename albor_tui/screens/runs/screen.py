@@ -123,7 +123,19 @@ class RunsScreen(ArrangingScreen):
         self.query_one("#empty", Static).display = False
         self.query_one("#problem", Static).display = False
         self.query_one(RunTable).focus()
+        self._adopt_view()
         super().on_mount()
+
+    def _adopt_view(self) -> None:
+        self._listing.show(self.cockpit.views.current)
+        box = self.query_one("#filter", Input)
+        with box.prevent(Input.Changed):
+            box.value = self._listing.words
+
+    def show_current_view(self) -> None:
+        self._adopt_view()
+        self.ask_anew()
+        self.leave_filter()
 
     def follow(self) -> None:
         overview, attention = self.source.overview(), None
@@ -182,12 +194,14 @@ class RunsScreen(ArrangingScreen):
         """List what is known now; where other rows were `is_asked` for, with the cursor in view,
         and where another order was, with its first rows."""
         table = self.query_one(RunTable)
+        self._listing.metrics = self.cockpit.views.metrics
         rows, groups = self._listing.arranged()
         table.sorted_by, table.is_rising = self._listing.sorted_column, self._listing.is_rising
         table.show(rows, groups, self._tails, self._listing.columns(table.runs_in_view))
         self._look_at_metrics()
         self._title(len(rows))
         known, words = self._listing.view.is_complete, self._listing.words
+        known = known and not self._listing.is_unanswered
         why = None if rows else _nothing(known, words, self._problem)
         self.show_empty(why, table, self.query_one(Preview))
         self._share_room()
@@ -221,6 +235,7 @@ class RunsScreen(ArrangingScreen):
 
     def ask_anew(self, *, is_sorted: bool = False) -> None:
         """Another filter or order."""
+        self.keep_view(**self._listing.shown)
         self._listing.reset_answer()
         if self._listing.needs_store:
             self._ask_store(self._listing.query)
@@ -304,7 +319,6 @@ class RunsScreen(ArrangingScreen):
     @on(Input.Changed, "#filter")
     def apply_filter(self, event: Input.Changed) -> None:
         self._listing.words = event.value
-        self.keep(filter=event.value)
         self.ask_anew()
 
     @on(Input.Submitted, "#filter")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
     from albor_core.feed.runs.watch import RunsFeed
     from albor_core.feed.view.run_view import RunsView
+    from albor_core.feed.workspace.overlay import OverlayFeed
 
 ANSWER_S = 3.0
 DONE_S = 120.0
@@ -90,13 +91,22 @@ class LiveSource:
         run, store = self._place(view)
         return RunArchive(run, store=None if run.path.is_dir() else store)
 
+    def overlay(self) -> OverlayFeed:
+        """The curves of many runs, for the thread that asks for them."""
+        from albor_core.feed.workspace.overlay import OverlayFeed
+
+        return OverlayFeed(self.target if self._is_of_store else None)
+
+    @property
+    def _is_of_store(self) -> bool:
+        return self.target is not None and self.target.is_file()
+
     def _place(self, view: RunView) -> tuple[RunDir, Path | None]:
         """The directory of a run, and the store to ask if that is gone. Raises NotFoundError."""
         folder = view.folder
         if folder is None:
             raise NotFoundError(f"{view.id}: its folder is not known", hint="albor runs show")
-        is_store = self.target is not None and self.target.is_file()
-        return placed(view.id, folder), self.target if is_store else None
+        return placed(view.id, folder), self.target if self._is_of_store else None
 
     def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
         return deliver(view, cmd, argument)
@@ -116,8 +126,8 @@ class LiveSource:
         from albor_core.store.file.paths import global_store
         from albor_core.store.query.reader import Reader
 
-        is_store = self.target is not None and self.target.is_file()
-        with Reader(self.target if is_store and self.target else global_store()) as reader:
+        store = self.target if self._is_of_store else None
+        with Reader(store or global_store()) as reader:
             return diff_runs(reader, run_ids, metric=metric).to_json()
 
 

@@ -1,1 +1,1 @@
-"""What of many runs is compared on one screen."""
+"""Many runs on one screen: their curves together, their means and bands, their groups."""

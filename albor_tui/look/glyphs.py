@@ -61,6 +61,7 @@ class Glyphs:
     budget: str
     rule: str
     degree: str
+    plus_minus: str
     mark_low: str
 
 
@@ -109,6 +110,7 @@ UNICODE = Glyphs(
     budget="┃",
     rule="─",
     degree="°",
+    plus_minus="±",
     mark_low="▼",
 )
 
@@ -157,6 +159,7 @@ ASCII = Glyphs(
     budget="|",
     rule="-",
     degree="",
+    plus_minus="+-",
     mark_low="v",
 )
 

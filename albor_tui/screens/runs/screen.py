@@ -38,6 +38,7 @@ EMPTY = (
 ON_RUNS = frozenset(  # actions that are nothing without a run
     {
         *("open", "stop", "pause", "checkpoint", "retry", "diff", "select", "sort", "reverse"),
+        *("workspace", "select_all"),
         *("group", "tag", "note", "rename", "pin", "export", "report"),
     }
 )
@@ -68,12 +69,14 @@ class RunsScreen(AnnotationsScreen):
         Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),
         Binding("n", "launch", "New", tooltip="Launch a run from a config"),
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
+        Binding("w", "workspace", "Workspace", tooltip="The selected runs, or all, in one picture"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
         Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
         Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
         Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host"),
         Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),
+        Binding("a", "select_all", "All", show=False, tooltip="Select all runs that are listed"),
         Binding("S", "reverse", "Reverse", show=False, tooltip="Reverse the order"),
         Binding("T", "tag", "Tag", show=False, tooltip="Give a tag; -tag takes it away"),
         Binding("N", "note", "Note", show=False, tooltip="Write something down beside the run"),
@@ -332,6 +335,23 @@ class RunsScreen(AnnotationsScreen):
 
         names = {view.id: self.name_of(view) for view in table.runs if view.id in compared}
         self.app.push_screen(DiffScreen(compared, names))
+
+    def action_select_all(self) -> None:
+        """Select every run that is listed; again: none."""
+        table = self.query_one(RunTable)
+        marked = frozenset(table.selection.listed)
+        is_so = marked <= table.selection.marked
+        table.selection = replace(table.selection, marked=frozenset() if is_so else marked)
+        self._arrange()
+
+    def action_workspace(self) -> None:
+        from albor_tui.screens.workspace.screen import WorkspaceScreen
+
+        table = self.query_one(RunTable)
+        runs = table.selection.chosen
+        views = table.acted_on if runs else [*table.runs]
+        names = {view.id: self.name_of(view) for view in views}
+        self.app.push_screen(WorkspaceScreen(views, names))
 
     def action_group(self) -> None:
         self._listing.next_group()

@@ -3,7 +3,6 @@ figure and how far that is from the best, its state."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -14,15 +13,13 @@ from textual.message import Message
 
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean
-from albor_tui.look import glyphs, quantity
+from albor_tui.look import glyphs
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.data.columns import CellColumn, ColumnList
 
 METRIC = 14  # cells of a metric's name, where its figures are not wider
 MARK = 4  # cells of what a curve looks like
 NAME = 10, 60  # cells of a name: the least and the most
-_DIGITS = 4, 9  # significant ones of a figure
-_WIDEST = 10  # of a figure
 _STATE = 12
 
 
@@ -41,8 +38,9 @@ class LegendLine:
     is_group: bool = False
     n: int | None = None  # runs that have the figure
     figure: str | None = None
-    is_odd: bool = False  # NaN, or some of its runs are
+    is_odd: bool = False  # NaN or infinite
     spread: str = ""  # sd of a group
+    odd: str = ""  # of how many of its runs it is NaN or infinite
     gap: str = ""
     state: Content = Content("")
 
@@ -174,7 +172,7 @@ def _count(line: LegendLine, width: int) -> Content:
 
 
 def _figure(line: LegendLine) -> str:
-    return " ".join(part for part in (line.figure, line.spread) if part)
+    return " ".join(part for part in (line.figure, line.spread, line.odd) if part)
 
 
 def figure_cell(line: LegendLine, width: int) -> Content:
@@ -182,8 +180,8 @@ def figure_cell(line: LegendLine, width: int) -> Content:
     if line.figure is None:
         return Content("")
     tone = "$error" if line.is_odd else _tone(line)
-    spread = f" {line.spread}" if line.spread else ""
-    return Content.styled(line.figure, tone) + Content.styled(spread, _tone(line, "$ink-muted"))
+    parts = ((line.figure, tone), (line.spread, _tone(line, "$ink-muted")), (line.odd, "$error"))
+    return Content(" ").join(Content.styled(words, style) for words, style in parts if words)
 
 
 def _gap(line: LegendLine, width: int) -> Content:
@@ -195,28 +193,3 @@ def _state(line: LegendLine, width: int) -> Content:
 
 
 BEST = "best"
-
-
-def aligned(values: Sequence[float | None]) -> list[str]:
-    """Figures with one number of digits after the point, as many as tell them apart in a cell."""
-    finite = sorted({abs(v) for v in values if v is not None and math.isfinite(v)})
-    if not finite:
-        return [_odd(value) for value in values]
-    largest = finite[-1]
-    if largest >= 10 ** (_WIDEST - 3) or 0 < largest < 1e-4:
-        return [_odd(v) if _is_odd(v) else f"{v:.3e}" for v in values]
-    whole = len(str(int(largest))) if largest >= 1 else 0
-    digits = max(0, _DIGITS[0] - whole) if largest else 0
-    known = {v for v in values if v is not None and math.isfinite(v)}
-    most = max(0, _DIGITS[1] - whole)
-    while digits < most and len({f"{v:.{digits}f}" for v in known}) < len(known):
-        digits += 1
-    return [_odd(v) if _is_odd(v) else f"{v:.{digits}f}" for v in values]
-
-
-def _is_odd(value: float | None) -> bool:
-    return value is None or not math.isfinite(value)
-
-
-def _odd(value: float | None) -> str:
-    return quantity.ratio(value) if _is_odd(value) else ""

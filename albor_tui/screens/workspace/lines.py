@@ -12,13 +12,14 @@ from albor_core.feed.view.run_view import RunView
 from albor_core.feed.workspace.groups import RunGroup, group_label, group_runs
 from albor_core.store.query.group import Band
 from albor_core.store.rows.run_row import Param
-from albor_tui.look import glyphs
+from albor_tui.look import figures, glyphs, quantity
 from albor_tui.model.workspace import Workspace
 from albor_tui.screens.workspace.marks import LineMark
 from albor_tui.screens.workspace.reading import WorkspaceFacts
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.legend import BEST, LegendLine, aligned
+from albor_tui.widgets.legend import BEST, LegendLine
 
+_WIDEST = 9  # cells of a figure
 _BUILT_IN = ("experiment", "state", "host", "tag")  # what runs are grouped by beside params
 
 
@@ -61,7 +62,7 @@ def legend_of_runs(
         None if facts.figures is None else {v.id: facts.figures.get(v.id) for v in facts.views}
     )
     values = [] if figures is None else list(figures.values())
-    words = aligned(values)
+    words = _aligned(values)
     gaps = gaps_to_best(values, [view.id in shown for view in facts.views], facts.better)
     return [
         LegendLine(
@@ -89,7 +90,7 @@ def legend_of_groups(
     """A line for each group."""
     shown = frozenset(state.shown)
     bands = [one.band for one in groups]
-    means, spreads = aligned([band.mean for band in bands]), _spreads(bands)
+    means, spreads = _aligned([band.mean for band in bands]), _spreads(bands)
     is_shown = [not shown.isdisjoint(one.runs) for one in groups]
     gaps = gaps_to_best([band.mean for band in bands], is_shown, facts.better)
     by_id = {view.id: view for view in facts.views}
@@ -105,7 +106,8 @@ def legend_of_groups(
             is_group=True,
             n=len(one.runs),
             figure=None if facts.figures is None else _mean(one.band, means[i]),
-            is_odd=bool(one.band.nonfinite),
+            is_odd=bool(one.band.nonfinite) and one.band.mean is None,
+            odd=_odd(one.band),
             spread=spreads[i] if facts.figures is not None else "",
             gap=gaps[i] if gaps else "",
             state=_worst(one, by_id),
@@ -126,9 +128,18 @@ def _mean(band: Band, words: str) -> str:
     return words
 
 
+def _odd(band: Band) -> str:
+    return f"{band.nonfinite} NaN" if band.nonfinite and band.mean is not None else ""
+
+
+def _aligned(values: Sequence[float | None]) -> list[str]:
+    """Figures with one number of digits after the point, as many as tell them apart."""
+    return figures.apart(values, [quantity.ratio(value) for value in values], _WIDEST)
+
+
 def _spreads(bands: Sequence[Band]) -> list[str]:
     """Standard deviations with the digits of the means."""
-    means = aligned([band.mean for band in bands])
+    means = _aligned([band.mean for band in bands])
     digits = max((len(word.partition(".")[2]) for word in means if "e" not in word), default=0)
     return [
         ""
@@ -152,7 +163,7 @@ def gaps_to_best(
         return []
     best = min(known) if better == "min" else max(known)
     gaps = [None if value is None or not math.isfinite(value) else value - best for value in values]
-    words = aligned([None if gap is None else abs(gap) for gap in gaps])
+    words = _aligned([None if gap is None else abs(gap) for gap in gaps])
     return [
         glyphs.current.missing
         if gap is None
@@ -164,11 +175,16 @@ def gaps_to_best(
 
 
 def _state(view: RunView) -> Content:
-    return styled.state_of(view)
+    return _dimmed(styled.state_of(view), view.status)
+
+
+def _dimmed(state: Content, status: str) -> Content:
+    """What is as it should be and over is said, not shown off."""
+    return Content.styled(state.plain, "$ink-muted") if status == "completed" else state
 
 
 def _worst(group: RunGroup, by_id: Mapping[str, RunView]) -> Content:
     """The worst state of a group, and how many of its runs are in it."""
     count = Counter(by_id[run].status for run in group.runs if run in by_id)[group.state]
-    state = styled.state(group.state)
+    state = _dimmed(styled.state(group.state), group.state)
     return state if count == len(group.runs) else state + Content.styled(f" {count}", "$ink-muted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from albor_tui.widgets.chart.curves import is_measured, trace
 from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart_grid.whole_run import WholeRun
 
-_LABEL = 24  # characters of a name beside a value
+LABEL = 24  # cells of a name beside a value
 
 
 class _Made(NamedTuple):
@@ -78,7 +79,8 @@ class OverlayPicture:
     bands: Bands | None = None  # of groups; None: each run is drawn
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The runs of each line that is drawn."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """By run, a name that no other one has."""
     marks: Mapping[str, LineMark] = field(default_factory=dict)
     """Of each run or group."""
     lifted: str = ""
@@ -109,7 +111,7 @@ class OverlayPicture:
         return tuple(reversed(lines))
 
     def _run(self, key: str, run: str, curve: Series, mark: LineMark) -> Trace:
-        label, along = _label(self.names.get(run, run)), self.cache.whole(run).rulers
+        label, along = self.labels.get(run, run), self.cache.whole(run).rulers
 
         def make() -> tuple[Trace, ...]:
             made = trace(mark.tone, curve, label, is_noisy=is_measured(key), along=along)
@@ -128,7 +130,7 @@ class OverlayPicture:
             def make(
                 band: CurveBand = band, mark: LineMark = mark, line: str = line
             ) -> tuple[Trace, ...]:
-                return _band_lines(band, mark, _label(line))
+                return _band_lines(band, mark, clean(line, limit=LABEL))
 
             spread, mean = self.cache.lines(key, f"group {line}", band, (mark,), make)
             spreads.append(spread)
@@ -158,8 +160,15 @@ class OverlayPicture:
         return "no metrics"
 
 
-def _label(name: str) -> str:
-    return clean(name, limit=_LABEL)
+def short_labels(names: Mapping[str, str]) -> dict[str, str]:
+    """Names that have room beside a value, by run; those that begin and end alike are numbered."""
+    labels: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    for run, name in names.items():
+        short = styled.fit_middle(styled.text(name), LABEL).plain
+        used[short] += 1
+        labels[run] = short if used[short] == 1 else f"{short} {used[short]}"
+    return labels
 
 
 def _band_lines(band: CurveBand, mark: LineMark, label: str) -> tuple[Trace, ...]:

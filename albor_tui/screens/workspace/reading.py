@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.feed.workspace.bands import CurveBand, curve_band
 from albor_core.feed.workspace.groups import group_label
+from albor_core.feed.workspace.my_metric import leading_metric
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.directions import Direction, direction, is_background
 from albor_core.run.values.lenient import is_number, real
@@ -100,7 +101,7 @@ class WorkspaceReader:
         found = {view.id: view for view in seen.rows if view.id in wanted}
         views = tuple(self._now(run, found.get(run), seen.is_complete) for run in self._ids)
         self._views = dict(zip(self._ids, views, strict=True))
-        metric = question.metric or standing_metric(views)
+        metric = question.metric or leading_metric(main_experiment(views), views, {})
         curves = self._curves(views, question.window)
         facts = WorkspaceFacts(
             views=views,
@@ -188,10 +189,10 @@ class BandCache:
         return found
 
 
-def standing_metric(views: Sequence[RunView]) -> str:
-    """The metric that stands for most of these runs; "" where none is known."""
-    first = Counter(view.metrics[0].name for view in views if view.metrics)
-    return first.most_common(1)[0][0] if first else ""
+def main_experiment(views: Sequence[RunView]) -> str:
+    """The experiment of most of these runs."""
+    found = Counter(view.experiment for view in views)
+    return found.most_common(1)[0][0] if found else ""
 
 
 def judging_metrics(facts: WorkspaceFacts) -> list[str]:

@@ -22,18 +22,20 @@ from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
 from albor_tui.messages import PinAsked
 from albor_tui.model.workspace import MOST_RUNS, Workspace
-from albor_tui.screens.base.polling_screen import PollingScreen
+from albor_tui.screens.base.metric_choice import MetricRound, choice_note
+from albor_tui.screens.base.named_views import NamedViewScreen
 from albor_tui.screens.workspace.group_choice import GroupChoice
 from albor_tui.screens.workspace.lines import drawn_groups, legend_of_groups, legend_of_runs
 from albor_tui.screens.workspace.marks import LineMark, marks_of_groups, marks_of_runs
 from albor_tui.screens.workspace.notes import about_x
-from albor_tui.screens.workspace.picture import LineCache, OverlayPicture
+from albor_tui.screens.workspace.picture import LineCache, OverlayPicture, short_labels
 from albor_tui.screens.workspace.reading import (
     CurvesWindow,
     WorkspaceFacts,
     WorkspaceQuestion,
     WorkspaceReader,
     judging_metrics,
+    main_experiment,
     param_choices,
 )
 from albor_tui.widgets.base import styled
@@ -57,10 +59,11 @@ class WorkspaceRead(Message):
         return isinstance(message, WorkspaceRead)
 
 
-class WorkspaceScreen(PollingScreen):
+class WorkspaceScreen(NamedViewScreen):
     """Draws some runs over each other in every chart. What is hidden, lifted or grouped is drawn
     from what is known; the thread is asked for curves alone."""
 
+    SCREEN = "workspace"
     PERIOD_S = 2.0
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
@@ -85,6 +88,7 @@ class WorkspaceScreen(PollingScreen):
         self._groups: tuple[RunGroup, ...] = ()
         self._pins: tuple[str, ...] | None = None  # None: those of the runs
         self._cache = LineCache()
+        self._round = MetricRound()
         self._lifting: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -99,15 +103,19 @@ class WorkspaceScreen(PollingScreen):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        kept = self.cockpit.views.current
-        ids = [view.id for view in self._first]
-        self.state = Workspace.begin(ids, kept.hidden, kept.group, total=self._total)
-        self._question = self._question._replace(metric=self._my_metric())
-        self.cockpit.views.update(screen="workspace")
+        self._adopt_view()
+        mine = self.cockpit.views.metrics.get(main_experiment(self._first), "")
+        self._question = self._question._replace(metric=mine)
+        self.keep_view(screen="workspace")
         self.query_one("#workspace-notes").display = False
         self.query_one(Legend).focus()
         self._draw()
         super().on_mount()
+
+    def _adopt_view(self) -> None:
+        kept = self.cockpit.views.current
+        ids = [view.id for view in self._first]
+        self.state = Workspace.begin(ids, kept.hidden, kept.group, total=self._total)
 
     def on_resize(self) -> None:
         self._share_room()
@@ -214,7 +222,7 @@ class WorkspaceScreen(PollingScreen):
             curves=facts.curves,
             bands=facts.bands if self._groups and facts.groups == wanted else None,
             members=members,
-            names=names,
+            labels=short_labels(names),
             marks=marks,
             lifted=lifted,
             is_growing=any(view.is_active and view.id in shown for view in facts.views),
@@ -245,9 +253,9 @@ class WorkspaceScreen(PollingScreen):
         if state == self.state:
             return
         if state.hidden != self.state.hidden:
-            self.cockpit.views.update(hidden=tuple(sorted(state.hidden)))
+            self.keep_view(hidden=tuple(sorted(state.hidden)))
         if state.group != self.state.group:
-            self.cockpit.views.update(group=state.group)
+            self.keep_view(group=state.group)
         self.state = state
         self._draw()
 
@@ -297,24 +305,22 @@ class WorkspaceScreen(PollingScreen):
 
     def action_metric(self) -> None:
         """The metric of the chart that has the focus, from the legend the next one."""
-        grid, keys = self.query_one(ChartGrid), judging_metrics(self._facts)
-        here = grid.current if self.query_one(Legend).has_focus is False else None
-        if here is None:
-            at = keys.index(self._facts.metric) if self._facts.metric in keys else -1
-            here = keys[(at + 1) % len(keys)] if keys else None
-        if here is None:
-            self.show_message("no metric is known yet", "$ink-muted")
+        grid, experiments = self.query_one(ChartGrid), self._experiments
+        count = self._round.learn(judging_metrics(self._facts))
+        mine = self._round.after(self._facts.metric)
+        if not self.query_one(Legend).has_focus and grid.current is not None:
+            mine, count = grid.current, 2
+        if not mine:
+            self.show_message("nothing is known yet of what they log", "$ink-muted")
             return
-        for experiment in {view.experiment for view in self._facts.views}:
-            self.cockpit.views.set_metric(experiment, here)
-        self._ask(self._question._replace(metric=here))
-        self.show_message(f"judged by {here}", "$ink-muted")
+        for experiment in experiments:
+            self.cockpit.views.set_metric(experiment, mine)
+        self._ask(self._question._replace(metric=mine))
+        self.show_message(choice_note(experiments, mine, is_only=count == 1), "$ink-muted")
 
-    def _my_metric(self) -> str:
-        """The metric that most of the runs are judged by, where the user chose one."""
-        chosen = self.cockpit.views.metrics
-        known = Counter(chosen.get(view.experiment, "") for view in self._first)
-        return next((metric for metric, _ in known.most_common() if metric), "")
+    @property
+    def _experiments(self) -> list[str]:
+        return list(dict.fromkeys(view.experiment for view in self._first))
 
     @on(PinAsked)
     def pin(self, message: PinAsked) -> None:
@@ -354,7 +360,7 @@ class WorkspaceScreen(PollingScreen):
 
     def action_back(self) -> None:
         if self.maximized is None:
-            self.cockpit.views.update(screen="runs")
+            self.keep_view(screen="runs")
         super().action_back()
 
     def key_word(self, action: str) -> str:

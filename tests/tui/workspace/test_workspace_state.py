@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
-
 from albor_tui.model.workspace import MOST_RUNS, Workspace
-from albor_tui.widgets.legend import aligned
 
 RUNS = ("a", "b", "c", "d")
 
@@ -51,20 +46,3 @@ def test_of_more_runs_than_can_be_drawn_the_first_are_and_it_is_said():
     assert state.count == "100 of 412 drawn"
     assert state.toggled(one("r3")).count == "100 of 412 drawn, 99 shown"
     assert Workspace.begin(RUNS).toggled(one("a")).count == "3 shown of 4"
-
-
-@pytest.mark.parametrize(
-    "values, shown",
-    [
-        ([0.1652, 0.1741, 0.1704, 0.1724], ["0.1652", "0.1741", "0.1704", "0.1724"]),
-        ([0.14559, 0.145591, None, math.nan], ["0.145590", "0.145591", "-", "NaN"]),
-        ([61.2, 7.0], ["61.20", "7.00"]),
-        ([3e9, 2e9], ["3.000e+09", "2.000e+09"]),
-        ([], []),
-    ],
-)
-def test_figures_have_as_many_digits_as_tell_them_apart(values, shown, monkeypatch):
-    from albor_tui.look import glyphs
-
-    monkeypatch.setattr(glyphs, "current", glyphs.ASCII)
-    assert aligned(values) == shown

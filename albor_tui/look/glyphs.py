@@ -39,6 +39,9 @@ class Glyphs:
     ellipsis: str
     arrow_up: str
     arrow_down: str
+    arrow_left: str
+    arrow_right: str
+    unfolded: str
     check: str
     cross: str
     bar_full: str
@@ -88,6 +91,9 @@ UNICODE = Glyphs(
     ellipsis="…",
     arrow_up="↑",
     arrow_down="↓",
+    arrow_left="←",
+    arrow_right="→",
+    unfolded="▾",
     check="✓",
     cross="✗",
     bar_full="━",
@@ -137,6 +143,9 @@ ASCII = Glyphs(
     ellipsis="~",
     arrow_up="^",
     arrow_down="v",
+    arrow_left="<",
+    arrow_right=">",
+    unfolded="v",
     check="+",
     cross="x",
     bar_full="#",

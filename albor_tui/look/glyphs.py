@@ -64,6 +64,7 @@ class Glyphs:
     budget: str
     rule: str
     degree: str
+    plus_minus: str
     mark_low: str
 
 
@@ -115,6 +116,7 @@ UNICODE = Glyphs(
     budget="┃",
     rule="─",
     degree="°",
+    plus_minus="±",
     mark_low="▼",
 )
 
@@ -166,6 +168,7 @@ ASCII = Glyphs(
     budget="|",
     rule="-",
     degree="",
+    plus_minus="+-",
     mark_low="v",
 )
 

@@ -26,8 +26,11 @@ from textual.screen import Screen
 
 from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.view.run_view import RunView
+from albor_core.run.home.folders import albor_home
 from albor_tui.look import glyphs, themes
 from albor_tui.look.ascii_look import AsciiOnly
+from albor_tui.look.run_colours import FILE as COLOURS_FILE
+from albor_tui.look.run_colours import RunColours
 from albor_tui.lookout import Lookout
 from albor_tui.messages import AttentionChanged
 from albor_tui.model import readonly
@@ -141,6 +144,7 @@ class AlborApp(App[None]):
         remember_tints()
         self.stylesheet: KeptStylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.source = source
+        self.colours = RunColours(albor_home() / COLOURS_FILE)
         self.desk = desk or LiveDesk()
         self.launchpad = launchpad or LiveLaunchpad()
         self.views = views or ViewKeeper()
@@ -187,6 +191,7 @@ class AlborApp(App[None]):
     def on_unmount(self) -> None:
         self.lookout.stop()
         self.views.close()
+        self.colours.close()
 
     @on(AttentionChanged)
     def take_attention(self, message: AttentionChanged) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from albor_core.feed.attention.item import AttentionList
     from albor_core.feed.view.run_view import RunView
+    from albor_tui.look.run_colours import RunColours
     from albor_tui.model.desk import LiveDesk
     from albor_tui.model.launchpad import LiveLaunchpad
     from albor_tui.model.source import LiveSource
@@ -30,6 +31,8 @@ class Cockpit(Protocol):
     """The runs at work and those of entries of attention, by id."""
     signals_sent: dict[tuple[str, int | None], int]
     """How many signals each unguarded program was sent, by run and process."""
+    colours: RunColours
+    """The colour, dash and letter of each run."""
     is_read_only: bool
 
     def permits(self, action: str) -> bool:

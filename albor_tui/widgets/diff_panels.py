@@ -1,6 +1,6 @@
 """The parts of a comparison, each drawn from the albor.runs.diff/1 document.
 
-A run is a letter and a colour everywhere: A is what the others are compared with.
+A run is a letter and a colour everywhere; the others are compared with the first one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
 from albor_core.store.diff.judge import INSTEAD
 from albor_tui.look import figures, glyphs, quantity
+from albor_tui.look.run_colours import DASHES, LETTERS, RUN_TONES, RunStyle
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
-RUN_TONES = ("main", "val", "second", "third", "fourth")
 _ENDS = ("last", "best")
 _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
     "better": ("better", "$success", "than"),
@@ -33,15 +33,19 @@ _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
 Document = Mapping[str, Any]
 
 
-def letter(index: int) -> str:
-    """A, B, C ..."""
-    return chr(ord("A") + index)
+def run_style(document: Document, index: int) -> RunStyle:
+    """How a run of the document is drawn: as on all screens, where its screen says that."""
+    return document["runs"][index].get("style") or RunStyle(
+        RUN_TONES[index % len(RUN_TONES)],
+        index // len(RUN_TONES) % DASHES,
+        LETTERS[index % len(LETTERS)],
+    )
 
 
-def tone(index: int) -> str:
-    """The style of a run's colour; where the colours are used up they come again, dim."""
-    dim = " dim" if index >= len(RUN_TONES) else ""
-    return f"$line-{RUN_TONES[index % len(RUN_TONES)]}{dim}"
+def letter(document: Document, index: int) -> Content:
+    """The letter that stands for a run, in its colour."""
+    style = run_style(document, index)
+    return Content.styled(style.letter, f"bold {style.colour}")
 
 
 _LEGEND_ROWS = 3
@@ -54,9 +58,9 @@ def legend(document: Document, width: int) -> list[Content]:
     for most in _LEGEND_NAMES:
         rows = [Content("")]
         for index, run in enumerate(document["runs"]):
-            name = styled.text(str(run.get("name") or run["id"]), tone(index))
+            name = styled.text(str(run.get("name") or run["id"]), run_style(document, index).colour)
             shown = styled.fit_middle(name, min(name.cell_length, most))
-            one = Content.assemble((f"{letter(index)} ", f"bold {tone(index)}"), shown)
+            one = Content.assemble(letter(document, index), " ", shown)
             if rows[-1].cell_length + one.cell_length > width and rows[-1].plain:
                 rows.append(Content(""))
             rows[-1] += one + "  "
@@ -203,7 +207,7 @@ class ChangesPanel(DiffPanel):
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         found = [
-            self._change(change, section, width)
+            self._change(document, change, section, width)
             for section in SECTIONS
             for change in document.get(section) or ()
         ]
@@ -218,16 +222,17 @@ class ChangesPanel(DiffPanel):
                 told = f"recorded in part, no difference in that: {', '.join(partly)}"
                 found.append(Content.styled(told, "$ink-muted"))
         else:
-            letters = [
-                Content.styled(letter(i), f"bold {tone(i)}") for i in range(len(document["runs"]))
-            ]
+            letters = [letter(document, i) for i in range(len(document["runs"]))]
             found.insert(0, _row(Content(""), letters, width))
         return found + silence if unknown else found
 
-    def _change(self, change: Document, section: str, width: int) -> Content:
+    def _change(self, document: Document, change: Document, section: str, width: int) -> Content:
         values: Sequence[Any] = change["values"]
         name = str(change["key"]) if section == "config" else f"{section}.{change['key']}"
-        shown = [styled.text(_value(value), tone(i)) for i, value in enumerate(values)]
+        shown = [
+            styled.text(_value(value), run_style(document, i).colour)
+            for i, value in enumerate(values)
+        ]
         return _row(styled.text(name, "$ink-muted"), shown, width)
 
 
@@ -268,10 +273,7 @@ class MetricsPanel(DiffPanel):
         self.border_subtitle = Content.styled(hidden, "$ink-muted")
         cell = 9 if width - 9 * count >= 18 else 8
         head = [styled.fit(Content.styled("", "$ink-muted"), width - cell * count)]
-        head += [
-            styled.fit(Content.styled(letter(i), f"bold {tone(i)}"), cell, "right")
-            for i in range(count)
-        ]
+        head += [styled.fit(letter(document, i), cell, "right") for i in range(count)]
         found = [Content("").join(head)]
         for key in order:
             name = styled.fit(styled.text(key, "$ink-muted"), width - cell * count)
@@ -338,16 +340,17 @@ class ReachPanel(DiffPanel):
                 others += 1
                 continue
             head = Content.assemble(
-                (letter(mine), f"bold {tone(mine)}"),
+                letter(document, mine),
                 (" to ", "$ink-muted"),
                 (_metric(metric, reach.get("target")), "$ink"),
-                (f" of {letter(other)}", tone(other)),
+                (" of ", "$ink-muted"),
+                letter(document, other),
                 "   ",
             )
             run = document["runs"][mine]
             found.append(head + _reached(reach, run, width - head.cell_length))
         if others:
-            told = f"{others} more pairs, of runs other than A: albor runs diff --json"
+            told = f"{others} more pairs, without the first run: albor runs diff --json"
             found.append(Content.styled(told, "$ink-muted"))
         return found or [styled.text(f"no {metric} that both have measured", "$ink-muted")]
 
@@ -387,7 +390,8 @@ def _no_outcome(verdict: Document) -> str:
 
 def _named(document: Document, index: int) -> Content:
     run = document["runs"][index]
-    return styled.text(f"{letter(index)} {run.get('name') or run['id']}", f"bold {tone(index)}")
+    style = run_style(document, index)
+    return styled.text(f"{style.letter} {run.get('name') or run['id']}", f"bold {style.colour}")
 
 
 def _lasts(key: str, stats: Sequence[Document], room: int) -> list[Content]:

@@ -41,6 +41,9 @@ class Cockpit(Protocol):
     def refresh_attention(self) -> None:
         """Show a new mark of an attention entry at once. Any thread."""
 
+    def open_view(self, name: str) -> None:
+        """Show a named view, on the screen that it is of."""
+
     def run_screen(self, view: RunView, tab: str = "") -> Screen[Any]:
         """The screen of a run, on one of its tabs, to be pushed."""
 

@@ -29,7 +29,7 @@ class ViewKeeper:
     def __init__(self, file: ViewsFile | None = None, *, is_read_only: bool = False) -> None:
         self.current = View()
         self.name = ""
-        """The view that was opened or saved last; "" once something else is shown."""
+        """The view that was opened or saved last."""
         self.named: Mapping[str, View] = {}
         self.metrics: Mapping[str, str] = {}
         """By experiment, the metric that its runs are judged by, where the user chose one."""
@@ -68,6 +68,14 @@ class ViewKeeper:
             if not found.is_damaged:
                 self._learn(found)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether something else is shown than what has the name."""
+        saved = self.named.get(self.name)
+        return saved is not None and self._whole(saved) != replace(
+            self.current, screen=saved.screen
+        )
+
     def update(self, **changes: Any) -> None:
         """The user changed these fields of the view."""
         new = replace(self.current, **changes)
@@ -78,15 +86,16 @@ class ViewKeeper:
     def open(self, name: str) -> View:
         """Show a named view: it is the current one. Raises NotFoundError."""
         path = albor_home() / FILE if self._file is None else self._file.path
-        found, now = Views(named=self.named).view(name, path), self.current
-        new = replace(found, **{one: getattr(now, one) for one in _KEEPS if not _says(found, one)})
+        new = self._whole(Views(named=self.named).view(name, path))
         self._show(new)
         self.name = name
         return new
 
-    def save_as(self, name: str) -> None:
-        """Name what is shown. Writes the file: for a worker's thread. Raises AlborError."""
-        now = self.current
+    def save_as(self, name: str, screen: str = "") -> None:
+        """Name what is shown, on that screen. Writes the file: for a worker's thread. Raises
+        AlborError.
+        """
+        now = replace(self.current, screen=screen)
         if self._file is not None and not self._is_read_only:
             self._file.save(name, now)
         self.named = {**self.named, name: now}
@@ -119,9 +128,14 @@ class ViewKeeper:
     def _learn(self, found: Views) -> None:
         self.named, self.metrics, self.problem = found.named, found.metrics, found.problem
 
+    def _whole(self, view: View) -> View:
+        """A named view, and the present state of what it says nothing of."""
+        silent = [one for one in _KEEPS if getattr(view, one) in ("", None)]
+        return replace(view, **{one: getattr(self.current, one) for one in silent})
+
     def _show(self, new: View) -> None:
         names = [one.name for one in fields(View)]
-        old, self.current, self.name = self.current, new, ""
+        old, self.current = self.current, new
         changed = {
             one: getattr(new, one) for one in names if getattr(new, one) != getattr(old, one)
         }
@@ -165,7 +179,3 @@ class ViewKeeper:
                 self.on_problem(error.message)
         except Exception as error:  # nothing that is shown depends on it
             note("views cannot be written", error)
-
-
-def _says(view: View, name: str) -> bool:
-    return getattr(view, name) not in ("", None)

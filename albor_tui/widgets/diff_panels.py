@@ -23,6 +23,8 @@ from albor_tui.widgets.base.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
 _ENDS = ("last", "best")
+_WIDE, _NUMBERS = 100, 38  # cells for whole sentences; of a difference and its interval
+_GOAL = 9  # of a value to be reached
 _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
     "better": ("better", "$success", "than"),
     "worse": ("worse", "$error", "than"),
@@ -121,23 +123,37 @@ class VerdictPanel(DiffPanel):
             head = Content.styled("none is judged against ", "$ink-muted")
             line = head + _named(document, 0) + styled.text(f"   {why}", "$ink-muted")
             return [line, *([order] if (order := standing(document)).plain else [])]
-        found: list[Content] = []
-        for index, verdict in enumerate(verdicts, start=1):
-            sentence = self._sentence(document, verdict, index)
-            numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
-            is_told = numbers.plain and verdict.get("outcome") not in (None, "contradictory")
-            if len(verdicts) > 1 and not is_told:
-                told = styled.text(verdict.get("detail") or "", "$ink-muted")
-                found.append(sentence + "   " + told)
-            elif width >= 110 or len(verdicts) > 1:
-                found.append(sentence + "   " + numbers)
-            else:
-                numbers = self._numbers(document, verdict, width)
-                found += [sentence, numbers] if numbers.plain else [sentence]
-        if len(verdicts) == 1:
-            if verdicts[0].get("outcome") is None and (order := standing(document)).plain:
-                found.append(order)
-            found += self._why(verdicts[0], width, max(1, height - len(found)))
+        if len(verdicts) > 1:
+            return self._many(document, verdicts, width)
+        verdict, found = verdicts[0], []
+        sentence = self._sentence(document, verdict, 1)
+        numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
+        if width >= _WIDE:
+            found.append(sentence + "   " + numbers)
+        else:
+            numbers = self._numbers(document, verdict, width)
+            found += [sentence, numbers] if numbers.plain else [sentence]
+        if verdict.get("outcome") is None and (order := standing(document)).plain:
+            found.append(order)
+        return found + self._why(verdict, width, max(1, height - len(found)))
+
+    def _many(self, document: Document, verdicts: Sequence[Document], width: int) -> list[Content]:
+        """A line for each, in columns, all intervals on one scale."""
+        is_wide = width >= _WIDE
+        sentences = [
+            self._sentence(document, verdict, index, is_whole=is_wide)
+            for index, verdict in enumerate(verdicts, start=1)
+        ]
+        against = Content.assemble(("verdict against ", "bold $ink"), _named(document, 0))
+        self.entitle(Content.styled("verdict", "bold $ink") if is_wide else against)
+        room = min(max(one.cell_length for one in sentences), max(20, width - _NUMBERS))
+        reach = max((_reach_of(one) for one in verdicts), default=0.0)
+        found = []
+        for sentence, verdict in zip(sentences, verdicts, strict=True):
+            rest = self._numbers(document, verdict, width - room - 3, reach)
+            if not rest.plain or verdict.get("outcome") in (None, "contradictory"):
+                rest = styled.text(verdict.get("detail") or "", "$ink-muted")
+            found.append(styled.fit(sentence, room) + "   " + rest)
         return found
 
     def _why(self, verdict: Document, width: int, room: int) -> list[Content]:
@@ -148,18 +164,24 @@ class VerdictPanel(DiffPanel):
         wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
         return [Content.styled(line, "$ink-muted") for line in wrapped]
 
-    def _sentence(self, document: Document, verdict: Document, index: int) -> Content:
+    def _sentence(
+        self, document: Document, verdict: Document, index: int, *, is_whole: bool = True
+    ) -> Content:
         outcome = verdict.get("outcome")
         word, shade, link = _OUTCOMES.get(outcome, ("unknown", "$ink-muted", "beside"))
-        return Content.assemble(
-            _named(document, index),
-            (" is ", "$ink-muted"),
-            (word, f"bold {shade}"),
-            (f" {link} ", "$ink-muted"),
-            _named(document, 0),
+        said = Content.assemble(
+            _named(document, index), (" is ", "$ink-muted"), (word, f"bold {shade}")
         )
+        if not is_whole:
+            return said
+        return Content.assemble(said, (f" {link} ", "$ink-muted"), _named(document, 0))
 
-    def _numbers(self, document: Document, verdict: Document, width: int) -> Content:
+    def _numbers(
+        self, document: Document, verdict: Document, width: int, reach: float = 0.0
+    ) -> Content:
+        """The difference and its interval, drawn to `reach` on both sides of zero; 0: to its own
+        farther end.
+        """
         interval = verdict.get("interval")
         if not interval or None in interval:
             return Content("")
@@ -175,7 +197,15 @@ class VerdictPanel(DiffPanel):
             (f"  {verdict['confidence']:.0%} {low:{form}} to {high:{form}}  ", "$ink-muted"),
         )
         room = min(width - numbers.cell_length, 41)
-        return numbers + interval_line(low, high, room, shade) if room >= 15 else numbers
+        if room < 15:
+            return numbers
+        return numbers + interval_line(low, high, room, shade, reach or _reach_of(verdict))
+
+
+def _reach_of(verdict: Document) -> float:
+    """How far an interval reaches from zero; 0 without one."""
+    bounds = verdict.get("interval") or (0.0, 0.0)
+    return 0.0 if None in bounds else max(abs(float(bound)) for bound in bounds)
 
 
 def _signed(*numbers: float) -> str:
@@ -187,11 +217,10 @@ def _signed(*numbers: float) -> str:
     return "+.2e" if not -8 <= power < 9 else f"+,.{max(0, min(4, 6 - power), 1 - power)}f"
 
 
-def interval_line(low: float, high: float, width: int, shade: str) -> Content:
-    """A line that draws an interval relative to zero, to scale."""
-    reach = max(abs(low), abs(high)) or 1.0
+def interval_line(low: float, high: float, width: int, shade: str, reach: float) -> Content:
+    """A line that draws an interval relative to zero, to scale: both its ends are `reach` away."""
     half = width // 2
-    a, b = (half + round(v / reach * (half - 1)) for v in (low, high))
+    a, b = (half + round(v / (reach or 1.0) * (half - 1)) for v in (low, high))
     cells = [
         (glyphs.current.bar_full, shade) if a <= i <= b else (glyphs.current.rule, "$track")
         for i in range(2 * half + 1)
@@ -334,6 +363,9 @@ class ReachPanel(DiffPanel):
         found, others = [], 0
         metric = _reached_by(document)
         self.entitle(styled.text(f"to reach the other's final {metric}", "bold $ink"))
+        goals = [*{reach.get("target"): None for reach in document.get("reach") or ()}]
+        words = figures.apart(goals, [_metric(metric, goal) for goal in goals], _GOAL)
+        targets = dict(zip(goals, words, strict=True))
         for reach in document.get("reach") or ():
             mine, other = ids.index(reach["run"]), ids.index(reach["other"])
             if mine and other:
@@ -342,7 +374,7 @@ class ReachPanel(DiffPanel):
             head = Content.assemble(
                 letter(document, mine),
                 (" to ", "$ink-muted"),
-                (_metric(metric, reach.get("target")), "$ink"),
+                (targets[reach.get("target")], "$ink"),
                 (" of ", "$ink-muted"),
                 letter(document, other),
                 "   ",

@@ -62,6 +62,7 @@ class Glyphs:
     rule: str
     degree: str
     mark_low: str
+    upper_half: str
 
 
 UNICODE = Glyphs(
@@ -110,6 +111,7 @@ UNICODE = Glyphs(
     rule="─",
     degree="°",
     mark_low="▼",
+    upper_half="▀",
 )
 
 ASCII = Glyphs(
@@ -158,6 +160,7 @@ ASCII = Glyphs(
     rule="-",
     degree="",
     mark_low="v",
+    upper_half='"',
 )
 
 current = UNICODE

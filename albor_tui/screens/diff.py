@@ -18,6 +18,7 @@ from albor_core.store.diff.compare import MOST_RUNS, is_at_work
 from albor_tui.look import glyphs
 from albor_tui.messages import DiffReady
 from albor_tui.model.selection import RunSelection
+from albor_tui.screens.base.metric_choice import MetricRound, choice_note
 from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
@@ -48,7 +49,7 @@ class DiffScreen(PollingScreen):
     PERIOD_S = 5.0
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
-        Binding("m", "metric", "Metric", tooltip="Judge and overlay by the next metric"),
+        Binding("m", "metric", "Metric", tooltip="Judge by the next metric, also the next time"),
         Binding("r", "reference", "Reference", tooltip="Compare with the next run instead of A"),
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
@@ -60,7 +61,9 @@ class DiffScreen(PollingScreen):
         self._left_out = len(left_out)
         self._names = names
         self._document: dict[str, Any] | None = None
-        self._metric: str | None = None  # None: the one that stands for all
+        self._metric: str | None = None  # None: the one of their experiment, or that stands for all
+        self._round = MetricRound()
+        self._choices = 0
 
     def compose(self) -> ComposeResult:
         names = " / ".join(self._names.get(i, i) for i in self.selection.listed)
@@ -100,12 +103,16 @@ class DiffScreen(PollingScreen):
     def show_diff(self, message: DiffReady) -> None:
         if message.document is None:
             self.show_message(message.problem, "$error")
+            self.query_one(VerdictPanel).show_problem(message.problem)
             return
+        if self._metric not in (None, message.document["metric"]):
+            return  # of the one before, which another key has replaced since
         runs = [
             {**run, "name": self._names.get(run["id"]) or run.get("name")}
             for run in message.document["runs"]
         ]
         self._document = document = {**message.document, "runs": runs}
+        self._choices = self._round.learn(self._curves())
         for panel in self.query(DiffPanel):
             panel.document = document
         self._share_room()
@@ -158,7 +165,7 @@ class DiffScreen(PollingScreen):
         return {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
 
     def shows_key(self, action: str) -> bool:
-        return action != "metric" or len(self._curves()) > 1
+        return action != "metric" or self._choices > 1
 
     def _shown_metric(self, curves: Mapping[str, Any]) -> str:
         wanted = self._metric or str((self._document or {}).get("metric"))
@@ -172,12 +179,20 @@ class DiffScreen(PollingScreen):
         self.poll_now()
 
     def action_metric(self) -> None:
-        """The curves at once, the verdict as soon as it is known."""
-        keys = [*self._curves()]
-        if not keys:
+        """The curves at once, the verdict as soon as it is known. From now on the runs of these
+        experiments are judged by it everywhere.
+        """
+        curves = self._curves()
+        if self._choices < 2 or not curves or self._document is None:
             return
-        now = self._shown_metric(self._curves())
-        self._metric = keys[(keys.index(now) + 1) % len(keys)]
+        self._metric = mine = self._round.after(self._metric or self._shown_metric(curves))
+        runs = self._document["runs"]
+        experiments = [*dict.fromkeys(str(run.get("experiment") or "") for run in runs)]
+        for experiment in experiments:
+            self.cockpit.views.set_metric(experiment, mine)
+        self.show_message(choice_note(experiments, mine), "$ink-muted")
+        for panel in (self.query_one(VerdictPanel), self.query_one(ReachPanel)):
+            panel.document = None  # until it is known what they say of this metric
         self._draw()
         self.poll_now()
 

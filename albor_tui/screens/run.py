@@ -241,6 +241,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
             self.minimize()
         self.page.display = False
         self._tab, self._asked = key, None
+        self.cockpit.views.update(tab=key)
         self._hurry.set()
         self.poll_now()
         self.query_one(TabBar).current = key

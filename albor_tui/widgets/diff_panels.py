@@ -5,6 +5,7 @@ A run is a letter and a colour everywhere: A is what the others are compared wit
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -91,6 +92,24 @@ class VerdictPanel(DiffPanel):
     """Who won, by how much, and how sure that is."""
 
     HEADING = "verdict"
+    problem: reactive[str] = reactive("", init=False, repaint=False)
+
+    def watch_document(self) -> None:
+        self.problem = ""
+        super().watch_document()
+
+    def show_problem(self, problem: str) -> None:
+        """Say why there is no comparison, where there is none yet."""
+        if self.document is None:
+            self.problem = problem
+            self.changed()
+
+    def draw(self, width: int, height: int) -> Content:
+        if self.document is None and self.problem:
+            more = f" {glyphs.current.ellipsis}"
+            rows = textwrap.wrap(clean(self.problem), width, max_lines=height, placeholder=more)
+            return styled.rows([Content.styled(row, "$error") for row in rows])
+        return super().draw(width, height)
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         verdicts = list(document["verdicts"])
@@ -145,12 +164,23 @@ class VerdictPanel(DiffPanel):
         of = f"{judged} " if judged and judged != document.get("metric") else ""
         low, high = float(interval[0]), float(interval[1])
         middle = verdict.get("difference")
+        middle = (low + high) / 2 if middle is None else float(middle)
+        form = _signed(low, middle, high)
         numbers = styled.text(of, "$ink-muted") + Content.assemble(
-            (f"{float(middle if middle is not None else (low + high) / 2):+.4f}", f"bold {shade}"),
-            (f"  {verdict['confidence']:.0%} {low:+.4f} to {high:+.4f}  ", "$ink-muted"),
+            (f"{middle:{form}}", f"bold {shade}"),
+            (f"  {verdict['confidence']:.0%} {low:{form}} to {high:{form}}  ", "$ink-muted"),
         )
         room = min(width - numbers.cell_length, 41)
         return numbers + interval_line(low, high, room, shade) if room >= 15 else numbers
+
+
+def _signed(*numbers: float) -> str:
+    """The format of an interval and its middle: at least two digits of its largest bound."""
+    largest = max(map(abs, numbers))
+    if not largest or not math.isfinite(largest):
+        return "+.4f"
+    power = math.floor(math.log10(largest))
+    return "+.2e" if not -8 <= power < 9 else f"+,.{max(0, min(4, 6 - power), 1 - power)}f"
 
 
 def interval_line(low: float, high: float, width: int, shade: str) -> Content:
@@ -224,7 +254,8 @@ class MetricsPanel(DiffPanel):
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         metrics: Document = document.get("metrics") or {}
-        order = [key for key in self.FIRST if key in metrics]
+        first = (document.get("metric"), *self.FIRST)
+        order = [*dict.fromkeys(str(key) for key in first if key in metrics)]
         order += [key for key in metrics if key not in order and "ema" not in key]
         if not order:
             return [Content.styled("nothing that both have measured", "$ink-muted")]
@@ -364,15 +395,7 @@ def _lasts(key: str, stats: Sequence[Document], room: int) -> list[Content]:
     none for what is not finite.
     """
     numbers = [stat.get("last") for stat in stats]
-    words, known = [_metric(key, number) for number in numbers], {*numbers} - {None}
-    for digits in range(4, room):
-        finer = [
-            old if number is None else f"{number:.{digits}g}"
-            for old, number in zip(words, numbers, strict=True)
-        ]
-        if len({*words} - {_metric(key, None)}) >= len(known) or max(map(len, finer)) >= room:
-            break
-        words = finer
+    words = figures.apart(numbers, [_metric(key, number) for number in numbers], room - 1)
     return [
         Content.styled("NaN/Inf", "bold $error")
         if stat.get("last") is None and stat.get("nonfinite")

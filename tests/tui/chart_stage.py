@@ -23,7 +23,9 @@ from albor_core.store.rows.series import Series
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs, themes
 from albor_tui.messages import PinAsked
+from albor_tui.widgets.chart.curves import RULER_KEYS
 from albor_tui.widgets.chart_grid.grid import ChartGrid
+from albor_tui.widgets.chart_grid.picture import RunPicture
 
 LAST = 15_280
 EVERY = 40  # steps between two points
@@ -122,6 +124,7 @@ class Stage(App[None]):
             self.register_theme(look)
         self.theme = themes.NAMES[theme].name
         self._widgets, self._run, self._keys = widgets, run or view(), tuple(keys)
+        self._picture = RunPicture(self._run, self._keys, is_read=True)
         self.asked: list[ChartGrid.Wanted] = []
         self.last = LAST
 
@@ -134,7 +137,7 @@ class Stage(App[None]):
     def on_mount(self) -> None:
         self.screen.set_class(glyphs.current.is_ascii, "-ascii")
         for grid in self.query(ChartGrid):
-            grid.view, grid.keys, grid.is_read = self._run, self._keys, True
+            grid.picture = self._picture
             grid.focus()
 
     @on(PinAsked)
@@ -145,14 +148,25 @@ class Stage(App[None]):
         names = left if asked.metric in held else [*held, asked.metric]
         pins = tuple(MainMetric(name, is_pinned=True) for name in names)
         self._run = replace(self._run, metrics=pins)
-        self.query_one(ChartGrid).view = self._run
+        self.show(self._picture.with_view(self._run))
+
+    def show(self, picture: RunPicture) -> None:
+        self._picture = self.query_one(ChartGrid).picture = picture
 
     @on(ChartGrid.Wanted)
     def bring(self, wanted: ChartGrid.Wanted) -> None:
         self.asked.append(wanted)
-        self.query_one(ChartGrid).curves = self.answer(wanted)
+        self.bring_keys(self._keys)
+
+    def bring_keys(self, keys: Sequence[str]) -> None:
+        """The curves that were asked for last, of a run with these keys."""
+        self._keys = tuple(keys)
+        self.show(self._picture.with_curves(self._run, self._keys, self.answer(self.asked[-1])))
 
     def answer(self, wanted: ChartGrid.Wanted) -> Mapping[str, Series]:
         """The curves that were asked for; keys without points are left out."""
-        found = {k: curve(k, wanted.lo, wanted.hi, wanted.points, self.last) for k in wanted.keys}
+        found = {
+            k: curve(k, wanted.lo, wanted.hi, wanted.points, self.last)
+            for k in (*wanted.keys, *RULER_KEYS)
+        }
         return {key: c for key, c in found.items() if not c.is_empty}

@@ -89,7 +89,9 @@ def ready(source, key):
         await until(pilot, lambda: source.asked[ASKS.get(key, key)] > 0)
         if key == "charts":
             grid = screen.query_one(ChartGrid)
-            await until(pilot, lambda: bool(grid.shown) and set(grid.shown) <= set(grid.curves))
+            await until(
+                pilot, lambda: bool(grid.shown) and all(map(grid.picture.key_curves, grid.shown))
+            )
         await answered(pilot)
         if key == "data":
             await until(pilot, lambda: screen.query_one(SeenList).count() in (6, 7))

@@ -1,8 +1,8 @@
 """One run in full: the Run screen's and the monitor's source.
 
 History comes from the run's own store. While its index lags or is missing, the end of the curves
-comes from the live state's last 120 intervals, and attempts and events from the tails of their
-files, so a screen has something to show from the first second and without any database.
+comes from the live state (curves.py), and attempts and events from the tails of their files, so a
+screen has something to show from the first second and without any database.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from albor_core.andon.severity import CALM, worst
+from albor_core.feed.run.curves import RunCurves
 from albor_core.feed.run.diagnostic_files import DiagnosticFiles
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.records import RecordTail, attempts_of, journal_events
@@ -28,11 +29,9 @@ from albor_core.feed.run.store_follower import (
 )
 from albor_core.feed.run.tail import LogFollower
 from albor_core.feed.view.run_view import RunView
-from albor_core.run.headlines import CHARTS, RECORDED
 from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.rundir import RunDir
-from albor_core.run.values.directions import is_of_machine
-from albor_core.run.values.lenient import history, integer, sequence, text
+from albor_core.run.values.lenient import text
 from albor_core.run.values.main_metrics import Logged, MainMetric
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.file.standing import Standing
@@ -42,8 +41,8 @@ from albor_core.store.rows.series import Series
 
 STANDING_S = 1.0
 EVENTS = 300  # newest ones kept for the screen
-_STATE_KEYS = {one.key: one.history for one in RECORDED}  # journal key: history of the live state
-Document = Mapping[str, Any]
+MetricChoices = Callable[[], Mapping[str, str]]
+"""Gives the metrics that a person chose, by experiment."""
 T = TypeVar("T")
 
 
@@ -59,8 +58,9 @@ class RunFeed:
         *,
         store: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
+        chosen: MetricChoices = dict,
     ) -> None:
-        self.run = run
+        self.run, self._chosen = run, chosen
         self._clock = clock
         self.files = RunFiles(run)
         self._diagnostics = DiagnosticFiles(run)
@@ -70,6 +70,13 @@ class RunFeed:
             own if own.exists() or run.path.is_dir() else global_store(), clock=clock
         )
         self._everybodys = StoreWatch(global_store(), clock=clock)
+        self._curves = RunCurves(
+            run,
+            own=self.store,
+            everybodys=self._everybodys,
+            state=self.files.state,
+            resolved=self.files.resolved,
+        )
         self._ledger = RecordTail(run.attempts, parse_json)
         self._journal = RecordTail(run.journal, parse_line)
         self._standing: tuple[float, Standing] = (-math.inf, Standing())  # and when it was asked
@@ -95,7 +102,7 @@ class RunFeed:
         alerts, events = self._alerts(), self._events()
         if not view.is_active:
             view = self._remembered(view, events)
-        view = replace(view, metrics=standing_of(view, self.standing()))
+        view = replace(view, metrics=standing_of(view, self.standing_in(view.experiment)))
         waiting = [alert for alert in alerts if alert.is_open]
         return replace(
             view,
@@ -153,6 +160,10 @@ class RunFeed:
             self._ends = (step, found)
         return self._ends[1]
 
+    def standing_in(self, experiment: str) -> Standing:
+        """The same with the metric that a person chose for the experiment."""
+        return replace(self.standing(), lead=self._chosen().get(experiment, ""))
+
     def standing(self) -> Standing:
         """What the metrics that stand for it are chosen from, as of the last second: all that its
         own store has, and the goals of its experiment, which the store of all runs knows.
@@ -177,19 +188,7 @@ class RunFeed:
 
     def keys(self) -> tuple[str, ...]:
         """Metric keys that can be drawn, the important ones first, those of the machine last."""
-        found = self._ask(lambda reader: reader.keys(self.run.id)) or ()
-        state = self.files.state.get() or {}
-        live = [
-            key
-            for key, name in _STATE_KEYS.items()
-            if any(value is not None for value in sequence(state, name))
-        ]
-        order = {one.key: index for index, one in enumerate(CHARTS)}
-
-        def place(key: str) -> tuple[bool, int, str]:
-            return is_of_machine(key), order.get(key, len(order)), key
-
-        return tuple(sorted({*found, *live}, key=place))
+        return self._curves.keys()
 
     def curves(
         self,
@@ -199,32 +198,11 @@ class RunFeed:
         lo: int | None = None,
         hi: int | None = None,
     ) -> dict[str, Series]:
-        """Curves over the step window [lo, hi], each with its min/max envelope.
-
-        Steps that the index has not reached yet are added from the live state where it has them.
-        """
-        return {key: self._curve(key, max_points, lo, hi) for key in keys}
-
-    def _curve(self, key: str, max_points: int, lo: int | None, hi: int | None) -> Series:
-        run_id = self.run.id
-        series = self._ask(
-            lambda reader: reader.series(run_id, key, lo=lo, hi=hi, max_points=max_points)
-        )
-        live = state_curve(key, self.files.state.get() or {}, self._interval())
-        return join_curves(series or Series(key), live, lo=lo, hi=hi)
+        """Curves over the step window [lo, hi], each with its min/max envelope; see RunCurves."""
+        return {key: self._curves.curve(key, max_points, lo, hi) for key in keys}
 
     def _ask(self, question: Callable[[Reader], T]) -> T | None:
-        """The run's own store has every point; where there is none that can be read, the global one
-        has the shape of each curve."""
-        answer = self.store.ask(question)
-        if answer is None and (self.store.problem or not self.store.path.exists()):
-            answer = self._everybodys.ask(question)
-        return answer
-
-    def _interval(self) -> int:
-        training = (self.files.resolved.get() or {}).get("training")
-        found = integer(training, "log_interval") if isinstance(training, Mapping) else None
-        return found or 1
+        return self._curves.ask(question)
 
     def _alerts(self) -> tuple[AlertRow, ...]:
         rows = self._ask(lambda reader: reader.alerts(self.run.id, open_only=False))
@@ -248,45 +226,12 @@ class RunFeed:
         return journal_events(self._journal.records(), self.run.id)
 
 
-def state_curve(key: str, state: Document, interval: int) -> Series:
-    """The last intervals as the live state has them; without `history_steps` they are assumed to be
-    `interval` steps apart and to end at the newest multiple of it.
-    """
-    values = history(state, _STATE_KEYS.get(key, ""))
-    steps = history(state, "history_steps")
-    if len(steps) != len(values):
-        now = integer(state, "global_step") or 0
-        newest = now - now % interval
-        steps = tuple(float(newest - interval * back) for back in range(len(values) - 1, -1, -1))
-    nonfinite = tuple(int(not math.isfinite(value)) for value in values)
-    return Series(key, steps, values, values, values, values, (1,) * len(values), nonfinite)
-
-
-def join_curves(curve: Series, live: Series, *, lo: int | None, hi: int | None) -> Series:
-    """`curve` and, behind its last step, what only the live state knows."""
-    last = curve.steps[-1] if curve.steps else -math.inf
-    new = [
-        index
-        for index, step in enumerate(live.steps)
-        if step > last and (lo is None or step >= lo) and (hi is None or step <= hi)
-    ]
-    if not new or not curve.is_raw:  # a bucket may reach beyond its first step
-        return curve
-    words = ("key", "axis", "is_raw")  # of the curve as a whole
-    columns = (f.name for f in fields(Series) if f.name not in words)
-    longer: dict[str, Any] = {
-        name: (*getattr(curve, name), *(getattr(live, name)[index] for index in new))
-        for name in columns
-    }
-    return replace(curve, **longer)
-
-
 def standing_of(view: RunView, standing: Standing) -> tuple[MainMetric, ...]:
     """What stands for a run: chosen from all that a store has, with the values of a run at work
     from its state file.
     """
     if not standing.logged:
-        return view.metrics
+        return tuple(sorted(view.metrics, key=lambda one: one.name != standing.lead))
     told = (Logged(one.name, one.last) for one in view.metrics)
     known = standing.with_live(told) if view.is_active else standing
     return known.chosen()

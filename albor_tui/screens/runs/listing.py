@@ -4,6 +4,7 @@ store answered where the list itself does not know. Pure."""
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
@@ -26,6 +27,9 @@ from albor_tui.screens.runs.order import (
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run_columns import METRIC
 
+if TYPE_CHECKING:
+    from albor_core.feed.workspace.views import View
+
 ASK_GAP_S = 2.0  # between two questions to a store that is too large to be here whole
 
 
@@ -44,6 +48,21 @@ class RunListing:
         self.is_asking = False
         self._matches: Matches | None = None  # what the store keeps, where it was asked
         self._asked_at = 0.0
+
+    def show(self, view: View) -> None:
+        """Ask what a view asks."""
+        self.words, self.order = view.filter, view.sort or "recent"
+        self.is_reversed = view.is_reversed
+        self.group = view.group if view.group in GROUPS else ""
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The fields of a view that say what is asked."""
+        sort = "" if self.order == "recent" else self.order
+        return {
+            "filter": self.words, "sort": sort, "is_reversed": self.is_reversed,
+            "group": self.group,
+        }  # fmt: skip
 
     @property
     def query(self) -> RunQuery:
@@ -87,6 +106,11 @@ class RunListing:
         return not self.is_plain or (self._is_cut and self.query != RunQuery())
 
     @property
+    def is_unanswered(self) -> bool:
+        """Whether the store has not yet said which runs are meant."""
+        return self.needs_store and self._matches is None and not self.problem
+
+    @property
     def is_due(self) -> bool:
         """Whether the store is to be asked again, the runs having changed."""
         is_old = not self._is_cut or time.monotonic() - self._asked_at > ASK_GAP_S
@@ -117,6 +141,7 @@ class RunListing:
         """The runs that are listed, and where groups begin."""
         matches = self._matches if self.needs_store else None
         only = None if matches is None else matches.ids
+        only = frozenset() if self.is_unanswered and not self.is_plain else only
         words = self.words if only is None else ""
         rows = arrange(
             self.view.rows, words=words, only=only, order=self.order, reverse=self.is_reversed
@@ -127,6 +152,8 @@ class RunListing:
         """How many runs are listed, of how many."""
         total = max(len(self.view.rows), self.view.total)
         count = self._count_of(shown, total)
+        if self.is_unanswered and not shown:
+            return LOADING
         if self.view.is_complete:
             return count
         return f"{count}, {LOADING}" if total else LOADING

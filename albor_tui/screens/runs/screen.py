@@ -19,7 +19,8 @@ from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import FilterAnswered, RunsChanged
 from albor_tui.model.desk import Matches, RunQuery
-from albor_tui.screens.runs.annotations import AnnotationsScreen
+from albor_tui.screens.base.named_views import NamedViewScreen
+from albor_tui.screens.runs.judged import JudgedRunsScreen
 from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.preview import HighlightFollower, Preview
 from albor_tui.widgets.base import styled
@@ -52,7 +53,7 @@ class FilterLine(Input):
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 
 
-class RunsScreen(AnnotationsScreen):
+class RunsScreen(NamedViewScreen, JudgedRunsScreen):
     """The table of runs. A key acts on the selected runs, or on the highlighted one.
 
     Its thread looks also for what needs a person, for all screens: it goes on when covered.
@@ -126,7 +127,19 @@ class RunsScreen(AnnotationsScreen):
         self.query_one("#empty", Static).display = False
         self.query_one("#problem", Static).display = False
         self.query_one(RunTable).focus()
+        self._adopt_view()
         super().on_mount()
+
+    def _adopt_view(self) -> None:
+        self._listing.show(self.cockpit.views.current)
+        box = self.query_one("#filter", Input)
+        with box.prevent(Input.Changed):
+            box.value = self._listing.words
+
+    def show_current_view(self) -> None:
+        self._adopt_view()
+        self._ask_anew()
+        self.leave_filter()
 
     def follow(self) -> None:
         overview, attention = self.source.overview(), None
@@ -189,6 +202,7 @@ class RunsScreen(AnnotationsScreen):
         self._look_at_metrics()
         self._title(len(rows))
         known, words = self._listing.view.is_complete, self._listing.words
+        known = known and not self._listing.is_unanswered
         why = None if rows else _nothing(known, words, self._problem)
         self.show_empty(why, table, self.query_one(Preview))
         self._share_room()
@@ -220,6 +234,7 @@ class RunsScreen(AnnotationsScreen):
 
     def _ask_anew(self) -> None:
         """Another filter or order."""
+        self.keep_view(**self._listing.shown)
         self._listing.reset_answer()
         if self._listing.needs_store:
             self._ask_store(self._listing.query)
@@ -336,6 +351,7 @@ class RunsScreen(AnnotationsScreen):
     def action_group(self) -> None:
         self._listing.next_group()
         group = self._listing.group
+        self.keep_view(**self._listing.shown)
         self.show_message(f"grouped by {group}" if group else "not grouped", "$ink-muted")
         self._arrange(is_asked=True)
 

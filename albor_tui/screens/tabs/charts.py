@@ -12,7 +12,9 @@ from textual.app import ComposeResult
 from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.series import Series
 from albor_tui.screens.tabs.page import PacedPage
+from albor_tui.widgets.chart.curves import RULER_KEYS
 from albor_tui.widgets.chart_grid.grid import ChartGrid
+from albor_tui.widgets.chart_grid.picture import RunPicture
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
@@ -49,20 +51,23 @@ class ChartsPage(PacedPage):
     def __init__(self, name: str, view: RunView) -> None:
         super().__init__(name, view)
         self._wanted = CurvesWanted()
+        self._picture = RunPicture(view)
 
     def compose(self) -> ComposeResult:
         yield ChartGrid(id="chart-grid", classes="-keys")
 
     def enter(self) -> None:
         super().enter()
-        self.query_one(ChartGrid).focus()
+        grid = self.query_one(ChartGrid)
+        grid.picture = self._picture
+        grid.focus()
 
     def show_view(self, view: RunView) -> None:
-        self.query_one(ChartGrid).view = view
+        self._show(self._picture.with_view(view))
         super().show_view(view)
 
     def metrics(self) -> tuple[str, ...]:
-        return self.query_one(ChartGrid).keys
+        return self._picture.keys
 
     def show_metric(self, name: str) -> None:
         self.call_after_refresh(self.query_one(ChartGrid).go_to, name)
@@ -73,13 +78,14 @@ class ChartsPage(PacedPage):
     @on(ChartGrid.Wanted)
     def want(self, message: ChartGrid.Wanted) -> None:
         message.stop()
-        keys = tuple(message.keys)
+        keys = (*message.keys, *(key for key in RULER_KEYS if key not in message.keys))
         self._wanted = CurvesWanted(keys, message.lo, message.hi, message.points)
         self.ask_now()
 
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)
-        grid = self.query_one(ChartGrid)
-        grid.is_read = True
-        grid.keys = answer.keys
-        grid.curves = answer.curves
+        self._show(self._picture.with_curves(self.view, answer.keys, answer.curves))
+
+    def _show(self, picture: RunPicture) -> None:
+        if picture is not self._picture:
+            self._picture = self.query_one(ChartGrid).picture = picture

@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import Any
 
 from albor_core.run.light_dataclass import dataclass
+from albor_tui.widgets.chart.dashes import dashed
 from albor_tui.widgets.chart.ticks import Range
 
 _BLANK = frozenset(" \u2800")
@@ -34,7 +35,8 @@ class PlotLine:
 
     Values that are not finite break the line. `low` and `high`, where given, are the envelope of
     each bucket: a spike inside a bucket is drawn although the mean hides it. A `letter` stands on
-    the line, for a chart of more lines than there are colours.
+    the line, for a chart of more lines than there are colours. A `dash` that is not 0 leaves parts
+    of it out.
     """
 
     tone: str
@@ -44,6 +46,7 @@ class PlotLine:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     letter: str = ""
+    dash: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ def paint(job: PlotJob) -> Canvas:
         if xs:
             plain = line.letter or ("." if line.tone.endswith(FAINT) else "*")
             marker = plain if job.ascii else "braille"
-            _lay(cells, _draw(job, marker, xs, ys, joined), line.tone)
+            drawn = _draw(job, marker, xs, ys, joined)
+            _lay(cells, dashed(drawn, line.dash, is_ascii=job.ascii), line.tone)
     _lay_letters(cells, job)
     return tuple(_runs(row) for row in cells)
 

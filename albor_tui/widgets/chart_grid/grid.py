@@ -1,15 +1,14 @@
-"""Every metric of a run as a grid of charts: the Charts tab.
+"""Every metric of a run, or of many, as a grid of charts.
 
-Only the charts on the screen exist, ask for data and draw; paging gives them other keys. `keys`,
-`curves` and `view` are set by the screen; the grid says in `Wanted` what curves it lacks, again
-whenever that changes, and the screen brings them at its own pace. All charts are looked at alike:
-one window, one cursor, one smoothing.
+Only the charts on the screen exist, ask for data and draw; paging gives them other keys. The screen
+sets `picture`; the grid says in `Wanted` what curves it lacks, again whenever that changes, and the
+screen brings them at its own pace. All charts are looked at alike: one window, one cursor, one
+smoothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textual import events, on
@@ -22,23 +21,19 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
-from albor_core.feed.view.run_view import RunView
-from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.messages import PinAsked
-from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.curves import RULER_KEYS
 from albor_tui.widgets.chart.data import ChartData, Look
 from albor_tui.widgets.chart_grid.head import ChartHead, HeadFacts
 from albor_tui.widgets.chart_grid.pages import GridPages, shape
-from albor_tui.widgets.chart_grid.whole_run import WholeRun
+from albor_tui.widgets.chart_grid.picture import GridPicture
 
 POINTS = (128, 800)  # per curve: the least and the most that is asked for
 
 
 class ChartGrid(Widget, can_focus=True):
-    """Draws `curves` of the keys that fit; pinned keys first, then in the order of `keys`."""
+    """Draws the charts of `picture` that fit; pinned keys first, then in the order of its keys."""
 
     ALLOW_MAXIMIZE = True
     BINDINGS = [
@@ -55,11 +50,9 @@ class ChartGrid(Widget, can_focus=True):
         Binding("home", "page(-1000)", "First", show=False, tooltip="The first charts"),
         Binding("end", "page(1000)", "Last", show=False, tooltip="The last charts"),
     ]
-    keys: reactive[tuple[str, ...]] = reactive((), init=False, repaint=False)
-    is_read: reactive[bool] = reactive(False, init=False, repaint=False)
-    """Whether it is known which keys there are."""
-    curves: reactive[Mapping[str, Series]] = reactive({}, init=False, repaint=False)
-    view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
+    picture: reactive[GridPicture | None] = reactive(
+        None, init=False, repaint=False, always_update=True
+    )
 
     @dataclass
     class Wanted(Message):
@@ -78,7 +71,6 @@ class ChartGrid(Widget, can_focus=True):
         self._pages = GridPages()
         self._is_solo, self._first_before = False, 0
         self._slots: list[Chart] = []
-        self._whole = WholeRun()
 
     def compose(self) -> ComposeResult:
         yield ChartHead(id="chart-head")
@@ -108,28 +100,24 @@ class ChartGrid(Widget, can_focus=True):
         width, height = self.query_one("#charts").size
         return (1, 1) if self._is_solo else shape(width, height, len(self.order))
 
-    def watch_keys(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
-        if old != new:
-            self._pages.replace_keys(new)
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every key of the picture."""
+        return () if self.picture is None else self.picture.keys
+
+    def watch_picture(self, old: GridPicture | None, new: GridPicture | None) -> None:
+        if new is None:
+            return
+        if old is None or old.subject != new.subject:
+            self._pages.pins = new.pins
+        is_same = (new.keys, new.pins) == (self._pages.keys, self._pages.pins)
+        self._pages.pin(new.pins)
+        self._pages.replace_keys(new.keys)
+        if is_same:
+            self._fill()
+        else:
             self._arrange()
             self._find_sought()
-
-    def watch_is_read(self) -> None:
-        self._fill()
-
-    def watch_curves(self) -> None:
-        if self.view is not None:
-            self._whole.learn(self.view, self.curves)
-        self._fill()
-
-    def watch_view(self, old: RunView | None, new: RunView | None) -> None:
-        pins = () if new is None else tuple(one.name for one in new.metrics if one.is_pinned)
-        if new is not None and (old is None or old.id != new.id):
-            self._pages.pins, self._whole = pins, WholeRun()
-            self._fill()
-        elif pins != self._pages.pins:
-            self._pages.pin(pins)
-            self._arrange()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._arrange)
@@ -152,6 +140,7 @@ class ChartGrid(Widget, can_focus=True):
                 chart.brings_finer = True
             self._slots += fresh
             body.mount(*fresh)
+            self.call_after_refresh(self._ask)  # by their widths
         self._fill()
         self._choose()
 
@@ -166,20 +155,17 @@ class ChartGrid(Widget, can_focus=True):
                 self._give(chart, shown[i])
         if not shown and self._slots:
             self._slots[0].entitle(Content(""))
-            self._slots[0].data = ChartData(
-                empty=why_empty(self.view, self._pages.words, is_read=self.is_read)
-            )
+            words = "" if self.picture is None else self.picture.why_empty(self._pages.words)
+            self._slots[0].data = ChartData(empty=words)
         self._show_head()
         self._ask()
 
     def _give(self, chart: Chart, key: str) -> None:
-        pin = f"{glyphs.current.pin} " if key in self._pages.pins else ""
-        chart.entitle(Content.styled(pin, "$warning") + styled.text(key))
-        chart.look = self.look
-        if self.view is None:
-            chart.data = ChartData(empty="", subject=key)
-        else:
-            chart.data = self._whole.chart(self.view, key, self.curves)
+        if self.picture is not None:
+            pin = f"{glyphs.current.pin} " if key in self._pages.pins else ""
+            chart.entitle(Content.styled(pin, "$warning") + self.picture.title(key))
+            chart.look = self.look
+            chart.data = self.picture.chart(key)
 
     def _show_head(self) -> None:
         found, first = len(self.order), self._pages.first
@@ -188,7 +174,7 @@ class ChartGrid(Widget, can_focus=True):
             first=min(first + 1, found),
             last=min(first + math.prod(self._shape), found),
             found=found,
-            total=len(self.keys) if self.is_read else None,
+            total=len(self.keys) if self.picture and self.picture.is_read else None,
             words=self._pages.words,
             axis=self._slots[0].x_word if self._slots else "step",
             look=self.look,
@@ -202,7 +188,7 @@ class ChartGrid(Widget, can_focus=True):
         lo, hi = margins(self._slots[0].steps_shown)
         width = max(chart.content_size.width for chart in self._slots)
         points = min(max(POINTS[0], -(-4 * width // 64) * 64), POINTS[1])
-        wanted = self.Wanted((*shown, *(k for k in RULER_KEYS if k not in shown)), lo, hi, points)
+        wanted = self.Wanted(shown, lo, hi, points)
         if wanted != self.wanted:
             self.wanted = wanted
             self.post_message(wanted)
@@ -305,18 +291,6 @@ class ChartGrid(Widget, can_focus=True):
         self._choose(is_here=True)
         # a box that is hidden while it has the focus would let the screen choose who is next
         self.call_after_refresh(self.remove_class, "-searching")
-
-
-def why_empty(view: RunView | None, words: str, *, is_read: bool) -> str:
-    """The text in place of missing charts; `words` are those of the search."""
-    if not is_read:
-        return "loading"
-    if words:
-        return f"no metric's name contains {words}"
-    if view is None:
-        return ""
-    comes = view.is_active or view.status == "queued"
-    return "no metrics yet" if comes else "no metrics"
 
 
 def margins(window: tuple[float, float] | None) -> tuple[int | None, int | None]:

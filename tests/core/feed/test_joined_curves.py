@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from albor_core.feed.run.detail import join_curves
+from albor_core.feed.run.curves import join_curves
 from albor_core.store.rows.series import Series
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from albor_core.feed.run.detail import state_curve
+from albor_core.feed.run.curves import state_curve
 from albor_core.run import state as state_file
 from albor_core.run.state import MAX_BYTES, Freshness, StateWriter, read_state
 from albor_core.run.values.lenient import strict_json

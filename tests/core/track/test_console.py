@@ -417,7 +417,7 @@ with track.start():
     terminal.ours, terminal.seen = fd, b""
     for words, keys in (
         (b"name?", b"world\n"),
-        (b"hello world True", b"\x1a"),
+        (b"hello world True\r\n", b"\x1a"),
         (b"code 148", b""),
         (b"resumed\r\n", b"\x03"),
         (b"interrupted\r\ncode 0", b""),

@@ -1,0 +1,1 @@
+"""Many runs on one screen: their curves together, their means and bands, their groups."""

@@ -8,7 +8,7 @@ import importlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from textual import actions, constants, on
 from textual.actions import ActionParseResult
@@ -26,14 +26,19 @@ from textual.screen import Screen
 
 from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.view.run_view import RunView
+from albor_core.run.errors import AlborError
+from albor_core.run.home.folders import albor_home
 from albor_tui.look import glyphs, themes
 from albor_tui.look.ascii_look import AsciiOnly
+from albor_tui.look.run_colours import FILE as COLOURS_FILE
+from albor_tui.look.run_colours import RunColours
 from albor_tui.lookout import Lookout
 from albor_tui.messages import AttentionChanged
 from albor_tui.model import readonly
 from albor_tui.model.desk import LiveDesk
 from albor_tui.model.launchpad import LiveLaunchpad
 from albor_tui.model.source import LiveSource
+from albor_tui.model.views import ViewKeeper
 from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.terminal.link import LinkDriver
@@ -59,7 +64,8 @@ _NEXT = (  # what the next keys open
     *("runs.screen", "run", "attention", "diff", "andon", "launch", "data.screen"),
     *(f"dialogs.{name}" for name in ("help", "prompt", "confirm", "alert_choice")),
 )
-_TEXTUALS = ("screen.copy_text", "quit", "command_palette")  # no commands of ours
+_MOVES = ("move(", "page(", "shift(", "turn(", "app.focus_")  # quicker done than found
+_TEXTUALS = ("screen.copy_text", "quit", "command_palette", "theme")  # or said otherwise
 
 
 def _actions_in_palette() -> type[Provider]:
@@ -80,6 +86,12 @@ def _places_in_palette() -> type[Provider]:
     return PlacesProvider
 
 
+def _views_in_palette() -> type[Provider]:
+    from albor_tui.palette import ViewsProvider
+
+    return ViewsProvider
+
+
 class AlborApp(App[None]):
     """Shows what `source` knows. Given a run, it starts on that run's screen, on `tab` of it.
 
@@ -94,6 +106,7 @@ class AlborApp(App[None]):
     COMMANDS = {
         _actions_in_palette,
         _places_in_palette,
+        _views_in_palette,
         _runs_in_palette,
     }  # not Textual's, which reads markup
     BINDINGS = [
@@ -128,6 +141,7 @@ class AlborApp(App[None]):
         theme: str = "dark",
         desk: LiveDesk | None = None,
         launchpad: LiveLaunchpad | None = None,
+        views: ViewKeeper | None = None,
         read_only: bool = False,
     ) -> None:
         super().__init__()
@@ -139,8 +153,11 @@ class AlborApp(App[None]):
         remember_tints()
         self.stylesheet: KeptStylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.source = source
+        self.colours = RunColours(albor_home() / COLOURS_FILE)
         self.desk = desk or LiveDesk()
         self.launchpad = launchpad or LiveLaunchpad()
+        self.views = views or ViewKeeper()
+        source.chosen = lambda: self.views.metrics
         self._first_run, self._first_tab = run, tab
         self.is_read_only = read_only
         self.signals_sent: dict[tuple[str, int | None], int] = {}  # see RunActionsScreen
@@ -178,10 +195,19 @@ class AlborApp(App[None]):
         screen.defer_first_frame(_DARK_S)
         self.push_screen(screen)
         self._cover_if_too_small(self.size)
+        self.views.on_problem = partial(self.call_from_thread, self._tell_problem)
+        if self.views.problem:
+            screen.call_after_refresh(self._tell_problem, self.views.problem)
         self.set_timer(_SETTLED_S, self._load_after_first_frame)
+
+    def _tell_problem(self, problem: str) -> None:
+        if isinstance(self.screen, PollingScreen):
+            self.screen.show_message(problem, "$warning")
 
     def on_unmount(self) -> None:
         self.lookout.stop()
+        self.views.close()
+        self.colours.close()
 
     @on(AttentionChanged)
     def take_attention(self, message: AttentionChanged) -> None:
@@ -260,7 +286,29 @@ class AlborApp(App[None]):
         """The screen of a run, on one of its tabs, to be pushed."""
         from albor_tui.screens.run import RunScreen
 
-        return RunScreen(view, tab)
+        return RunScreen(view, tab or self.views.current.tab)
+
+    def open_view(self, name: str) -> None:
+        """Show a named view, on the list of runs or on the screen above it that it is of."""
+        try:
+            view = self.views.open(name)
+        except AlborError as error:  # another cockpit removed it meanwhile
+            if isinstance(self.screen, PollingScreen):
+                self.screen.show_message(error.message, "$error")
+            return
+        if view.theme in themes.NAMES:
+            self.theme = themes.NAMES[view.theme].name
+        while len(self.screen_stack) > 2 and not self._is_home(self.screen):
+            self.pop_screen()
+        if self._is_home(self.screen):
+            self.screen.show_current_view()
+        else:  # the cockpit began on a run
+            self.pop_screen()
+
+    def _is_home(self, screen: Screen[Any]) -> TypeGuard[RunsScreen]:
+        from albor_tui.screens.runs.screen import RunsScreen
+
+        return isinstance(screen, RunsScreen)
 
     async def run_action(
         self,
@@ -290,7 +338,13 @@ class AlborApp(App[None]):
     def action_theme(self) -> None:
         names = [look.name for look in themes.ALL]
         at = names.index(self.theme) if self.theme in names else -1
-        self.theme = names[(at + 1) % len(names)]
+        self._choose_theme(names[(at + 1) % len(names)])
+
+    def _choose_theme(self, name: str) -> None:
+        """Show a theme, and begin with it the next time."""
+        self.theme = name
+        short = next(short for short, look in themes.NAMES.items() if look.name == name)
+        self.views.update(theme=short)
 
     def action_leave(self) -> None:
         self.exit()
@@ -317,6 +371,8 @@ class AlborApp(App[None]):
                 title = words or binding.tooltip or binding.description
                 yield SystemCommand(title, f"key {keys}", self._runner(node, action))
         for name, look in themes.NAMES.items():
+            if look.name == self.theme:
+                continue
             yield SystemCommand(f"Theme: {name}", look.name, self._theme_setter(look.name))
 
     def _runner(self, owner: DOMNode, action: str) -> Any:
@@ -326,15 +382,12 @@ class AlborApp(App[None]):
         return run
 
     def _theme_setter(self, name: str) -> Any:
-        def choose() -> None:
-            self.theme = name
-
-        return choose
+        return partial(self._choose_theme, name)
 
 
 def _is_command(binding: Binding) -> bool:
     """Whether a key of ours does something that the palette can say; others only move."""
-    is_said = bool(binding.show or binding.tooltip)
+    is_said = bool(binding.show or binding.tooltip) and not binding.action.startswith(_MOVES)
     return is_said and not binding.system and binding.action not in _TEXTUALS
 
 

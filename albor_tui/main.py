@@ -15,10 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_tui.model.run_tabs import TABS
+
+if TYPE_CHECKING:
+    from albor_tui.model.views import ViewKeeper
 
 REFRESH_S = 1.0
 THEMES = ("auto", "dark", "light", "contrast", "colour-blind", "ansi")
@@ -77,6 +80,9 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         help="open the run on this tab",
     )
     parser.add_argument(
+        "--view", metavar="NAME", help="show a view that was named with V: its filter, sort, ..."
+    )
+    parser.add_argument(
         "--theme", choices=THEMES, default="auto", help="colours (key t); auto fits the terminal"
     )
     parser.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
@@ -97,7 +103,10 @@ def _web(options: argparse.Namespace) -> int:
     from albor_tui.web import serve
 
     _resolve(options.target)  # a wrong name is said here and not in a browser
-    arguments = ["--theme", "dark" if options.theme == "auto" else options.theme]
+    views = open_views(options, is_read_only=True)  # each cockpit has its own
+    theme = views.current.theme if views.current.theme in THEMES else "dark"
+    arguments = ["--theme", theme if options.theme == "auto" else options.theme]
+    arguments += ["--view", options.view] if options.view else []
     arguments += ["--tab", options.tab] if options.tab else []
     arguments += ["--ascii"] if options.ascii else []
     arguments += ["--", options.target] if options.target else []
@@ -198,6 +207,23 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
     return find_run(target), None
 
 
+def open_views(options: argparse.Namespace, *, is_read_only: bool = False) -> ViewKeeper:
+    """The views of this home, on the last one, or on that which was asked for. Raises
+    NotFoundError, ConfigError.
+    """
+    from albor_core.feed.workspace.views import ViewsFile
+    from albor_tui.model.views import ViewKeeper
+
+    file = ViewsFile()
+    views = ViewKeeper(file, is_read_only=is_read_only or options.read_only)
+    if options.view is not None:
+        file.read().view(options.view, file.path)  # a damaged file stays where it is
+    views.load(with_filter=options.target is None)
+    if options.view is not None:
+        views.open(options.view)
+    return views
+
+
 def _cockpit(options: argparse.Namespace) -> int:
     gc.disable()  # 40,000 objects of modules and styles, all to stay; the app enables it again
     run, place = _resolve(options.target)
@@ -216,7 +242,10 @@ def _cockpit(options: argparse.Namespace) -> int:
         from albor_tui.model.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
 
         source, desk, launchpad = ReadOnlySource(place), ReadOnlyDesk(place), ReadOnlyLaunchpad()
-    theme = themes.fitting() if options.theme == "auto" else options.theme
+    views, theme = open_views(options), options.theme
+    if theme == "auto":
+        theme, last = themes.fitting(), views.current.theme
+        theme = last if last in themes.NAMES and theme != "ansi" else theme
     app = AlborApp(
         source,
         run=first,
@@ -224,6 +253,7 @@ def _cockpit(options: argparse.Namespace) -> int:
         theme=theme,
         desk=desk,
         launchpad=launchpad,
+        views=views,
         read_only=options.read_only,
     )
     if options.reduced_motion or os.environ.get("ALBOR_REDUCED_MOTION"):

@@ -5,7 +5,7 @@ A status is stored nowhere: feed/run/status.py derives it from held locks and la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -82,3 +82,18 @@ LOADING = "loading"
 LIVE_WORDS = frozenset(GROUPS["active"])
 ENDS = ("completed", "failed", "stopped")
 """The last phases of a program, and how a run can have ended as far as anything recorded says."""
+_TONES = ("error", "warning", "muted", "success", "secondary")  # the worst first
+
+
+def worst_status(words: Iterable[str]) -> str:
+    """The word for several runs: the worst, and of words as bad that of a run that is over. A run
+    that is not known yet, or silent, counts as a warning. "" for no runs.
+    """
+    return min(words, key=_how_bad, default="")
+
+
+def _how_bad(word: str) -> tuple[int, bool, int]:
+    status = STATUSES.get(word)
+    if status is None:
+        return _TONES.index("warning"), True, len(STATUSES)
+    return _TONES.index(status.tone), status.group != "ended", [*STATUSES].index(word)

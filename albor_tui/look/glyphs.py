@@ -39,6 +39,9 @@ class Glyphs:
     ellipsis: str
     arrow_up: str
     arrow_down: str
+    arrow_left: str
+    arrow_right: str
+    unfolded: str
     check: str
     cross: str
     bar_full: str
@@ -61,9 +64,11 @@ class Glyphs:
     budget: str
     rule: str
     degree: str
+    plus_minus: str
     mark_low: str
     fold_open: str
     fold_shut: str
+    upper_half: str
 
 
 UNICODE = Glyphs(
@@ -89,6 +94,9 @@ UNICODE = Glyphs(
     ellipsis="…",
     arrow_up="↑",
     arrow_down="↓",
+    arrow_left="←",
+    arrow_right="→",
+    unfolded="▾",
     check="✓",
     cross="✗",
     bar_full="━",
@@ -111,9 +119,11 @@ UNICODE = Glyphs(
     budget="┃",
     rule="─",
     degree="°",
+    plus_minus="±",
     mark_low="▼",
     fold_open="▾",
     fold_shut="▸",
+    upper_half="▀",
 )
 
 ASCII = Glyphs(
@@ -139,6 +149,9 @@ ASCII = Glyphs(
     ellipsis="~",
     arrow_up="^",
     arrow_down="v",
+    arrow_left="<",
+    arrow_right=">",
+    unfolded="v",
     check="+",
     cross="x",
     bar_full="#",
@@ -161,9 +174,11 @@ ASCII = Glyphs(
     budget="|",
     rule="-",
     degree="",
+    plus_minus="+-",
     mark_low="v",
     fold_open="v",
     fold_shut=">",
+    upper_half='"',
 )
 
 current = UNICODE

@@ -6,7 +6,7 @@ imported with the first question: none of it is needed to draw a screen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,19 +71,21 @@ class LiveSource:
 
     def __init__(self, target: Path | None = None) -> None:
         self.target = target
+        self.chosen: Callable[[], Mapping[str, str]] = dict
+        """Gives the metric that each experiment is compared by, where a person chose one."""
 
     def overview(self) -> RunsFeed:
         """Raises NotFoundError where `target` is nothing that holds runs."""
         from albor_core.feed.runs.watch import RunsFeed
 
-        return RunsFeed(self.target)
+        return RunsFeed(self.target, chosen=self.chosen)
 
     def attention(self) -> AttentionFollower:
         """What needs a person, for the thread that polls the overview."""
-        return AttentionFollower()
+        return AttentionFollower(self.chosen)
 
     def follow(self, view: RunView) -> RunFollower:
-        return RunFollower(*self._place(view))
+        return RunFollower(*self._place(view), self.chosen)
 
     def archive(self, view: RunView) -> RunArchive:
         from albor_core.feed.archive.archive import RunArchive
@@ -121,14 +123,16 @@ class LiveSource:
         annotate(RunDir(folder), "ack", alert_id)
 
     def compare(self, run_ids: Sequence[str], metric: str | None = None) -> dict[str, Any]:
-        """The albor.runs.diff document, by `metric` or what stands for all. Raises AlborError."""
+        """The albor.runs.diff document, by `metric`, or what a person chose for the experiment, or
+        what stands for all. Raises AlborError.
+        """
         from albor_core.store.diff.compare import diff_runs
         from albor_core.store.file.paths import global_store
         from albor_core.store.query.reader import Reader
 
         store = self.target if self._is_of_store else None
         with Reader(store or global_store()) as reader:
-            return diff_runs(reader, run_ids, metric=metric).to_json()
+            return diff_runs(reader, run_ids, metric=metric, chosen=self.chosen()).to_json()
 
 
 class RunFollower:
@@ -139,10 +143,15 @@ class RunFollower:
     problem: str
     """What was damaged of it at the last poll, since when and what to do; "" for nothing."""
 
-    def __init__(self, run: RunDir, store: Path | None) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        store: Path | None,
+        chosen: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         from albor_core.feed.run.detail import RunFeed
 
-        self._feed = RunFeed(run, store=None if run.path.is_dir() else store)
+        self._feed = RunFeed(run, store=None if run.path.is_dir() else store, chosen=chosen)
         self._last: RunView | None = None
         self._own: tuple[object, TerminalView | None] = (None, None)  # of what it was chosen
         self.problem = ""
@@ -177,8 +186,10 @@ class RunFollower:
     def main_metrics(self, view: RunView, most: int = 1) -> tuple[str, ...]:
         """The metrics that stand for the run, by all that is known of it."""
         told = [one.name for one in view.metrics]
-        stored = (one.name for one in self._feed.standing().chosen(most))
-        return tuple(dict.fromkeys((*told, *stored)))[:most]
+        standing = self._feed.standing_in(view.experiment)
+        stored = [one.name for one in standing.chosen(most)]
+        first = [name for name in (*told, *stored) if name == standing.lead]
+        return tuple(dict.fromkeys((*first, *told, *stored)))[:most]
 
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
         """Curves for charts, by metric key; keys without points are left out."""
@@ -196,10 +207,10 @@ class RunFollower:
 class AttentionFollower:
     """An AttentionFeed that tells only news. Belongs to the thread that polls the overview."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: Callable[[], Mapping[str, str]] = dict) -> None:
         from albor_core.feed.attention.watch import AttentionFeed
 
-        self._feed = AttentionFeed()
+        self._feed = AttentionFeed(chosen=chosen)
         self._last: AttentionChanged | None = None
 
     def look(self, overview: RunsFeed, runs: RunsView) -> AttentionChanged | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from textual import on
@@ -16,14 +16,15 @@ from textual.widgets import Static
 from albor_core.run.errors import AlborError
 from albor_core.store.diff.compare import MOST_RUNS, is_at_work
 from albor_tui.look import glyphs
+from albor_tui.look.run_colours import RUN_TONES, RunStyle
 from albor_tui.messages import DiffReady
 from albor_tui.model.selection import RunSelection
+from albor_tui.screens.base.metric_choice import MetricRound, choice_note
 from albor_tui.screens.base.polling_screen import PollingScreen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.plot import PlotLine
 from albor_tui.widgets.diff_panels import (
-    RUN_TONES,
     SECTIONS,
     ChangesPanel,
     DiffPanel,
@@ -31,8 +32,8 @@ from albor_tui.widgets.diff_panels import (
     ReachPanel,
     VerdictPanel,
     legend,
-    letter,
     ranked,
+    run_style,
     why_of_all,
 )
 from albor_tui.widgets.key_bar import KeyBar
@@ -48,19 +49,21 @@ class DiffScreen(PollingScreen):
     PERIOD_S = 5.0
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
-        Binding("m", "metric", "Metric", tooltip="Judge and overlay by the next metric"),
-        Binding("r", "reference", "Reference", tooltip="Compare with the next run instead of A"),
+        Binding("m", "metric", "Metric", tooltip="Judge by the next metric, also the next time"),
+        Binding("r", "reference", "Reference", tooltip="Compare with the next run instead"),
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
     def __init__(self, run_ids: tuple[str, ...], names: Mapping[str, str]) -> None:
         super().__init__()
         shown, left_out = run_ids[:MOST_RUNS], run_ids[MOST_RUNS:]
-        self.selection = RunSelection(shown, cursor=shown[0])  # A, the others are compared with it
+        self.selection = RunSelection(shown, cursor=shown[0])  # what the others are compared with
         self._left_out = len(left_out)
         self._names = names
         self._document: dict[str, Any] | None = None
-        self._metric: str | None = None  # None: the one that stands for all
+        self._metric: str | None = None  # None: the one of their experiment, or that stands for all
+        self._round = MetricRound()
+        self._choices = 0
 
     def compose(self) -> ComposeResult:
         names = " / ".join(self._names.get(i, i) for i in self.selection.listed)
@@ -100,12 +103,24 @@ class DiffScreen(PollingScreen):
     def show_diff(self, message: DiffReady) -> None:
         if message.document is None:
             self.show_message(message.problem, "$error")
+            self.query_one(VerdictPanel).show_problem(message.problem)
             return
+        if self._metric not in (None, message.document["metric"]):
+            return  # of the one before, which another key has replaced since
+        read = message.document["runs"]
+        styles = self.cockpit.colours.styles(
+            [(run["id"], str(run.get("experiment") or "")) for run in read]
+        )
         runs = [
-            {**run, "name": self._names.get(run["id"]) or run.get("name")}
-            for run in message.document["runs"]
+            {
+                **run,
+                "name": self._names.get(run["id"]) or run.get("name"),
+                "style": styles[run["id"]],
+            }
+            for run in read
         ]
         self._document = document = {**message.document, "runs": runs}
+        self._choices = self._round.learn(self._curves())
         for panel in self.query(DiffPanel):
             panel.document = document
         self._share_room()
@@ -143,7 +158,8 @@ class DiffScreen(PollingScreen):
             chart.data = ChartData(empty=_NOTHING)
             return
         key = self._shown_metric(curves)
-        chart.data = overlay(curves[key])
+        runs = range(len(self._document["runs"]))
+        chart.data = overlay(curves[key], [run_style(self._document, index) for index in runs])
         title, rows = Content.styled(f"{key}  ", "bold $ink"), self.query_one("#legend", Static)
         room = max(10, chart.size.width - title.cell_length - 6)
         named = legend(self._document, room)
@@ -158,40 +174,48 @@ class DiffScreen(PollingScreen):
         return {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
 
     def shows_key(self, action: str) -> bool:
-        return action != "metric" or len(self._curves()) > 1
+        return action != "metric" or self._choices > 1
 
     def _shown_metric(self, curves: Mapping[str, Any]) -> str:
         wanted = self._metric or str((self._document or {}).get("metric"))
         return wanted if wanted in curves else next(iter(curves))
 
     def action_reference(self) -> None:
-        """The next run is A, which the others are compared with."""
+        """The next run comes first, and the others are compared with it."""
         self.selection = self.selection.turned()
         name = self._names.get(self.selection.cursor, self.selection.cursor)
-        self.show_message(f"A is {name}: the others are compared with it", "$ink-muted")
+        self.show_message(f"the others are compared with {name}", "$ink-muted")
         self.poll_now()
 
     def action_metric(self) -> None:
-        """The curves at once, the verdict as soon as it is known."""
-        keys = [*self._curves()]
-        if not keys:
+        """The curves at once, the verdict as soon as it is known. From now on the runs of these
+        experiments are judged by it everywhere.
+        """
+        curves = self._curves()
+        if self._choices < 2 or not curves or self._document is None:
             return
-        now = self._shown_metric(self._curves())
-        self._metric = keys[(keys.index(now) + 1) % len(keys)]
+        self._metric = mine = self._round.after(self._metric or self._shown_metric(curves))
+        runs = self._document["runs"]
+        experiments = [*dict.fromkeys(str(run.get("experiment") or "") for run in runs)]
+        for experiment in experiments:
+            self.cockpit.views.set_metric(experiment, mine)
+        self.show_message(choice_note(experiments, mine), "$ink-muted")
+        for panel in (self.query_one(VerdictPanel), self.query_one(ReachPanel)):
+            panel.document = None  # until it is known what they say of this metric
         self._draw()
         self.poll_now()
 
 
-def overlay(curves: list[dict[str, Any]]) -> ChartData:
+def overlay(curves: list[dict[str, Any]], styles: Sequence[RunStyle]) -> ChartData:
     """One line per run, the first on top: it is what the others are compared with. Where there are
     more than colours, or none that count, each has its letter on it."""
     lines = []
     is_lettered = len(curves) > len(RUN_TONES) or glyphs.current.is_ascii
-    for index, curve in enumerate(curves):
+    for curve, style in zip(curves, styles, strict=True):
         mean = tuple(math.nan if v is None else float(v) for v in curve["mean"])
         steps = tuple(float(s) for s in curve["steps"])
         if steps:
-            tone_name, name = RUN_TONES[index % len(RUN_TONES)], letter(index)
-            tone_name += "-faint" if index >= len(RUN_TONES) else ""
-            lines.append(PlotLine(tone_name, steps, mean, name, letter=name if is_lettered else ""))
+            mark = style.letter if is_lettered else ""
+            line = PlotLine(style.tone, steps, mean, style.letter, letter=mark, dash=style.dash)
+            lines.append(line)
     return ChartData(tuple(reversed(lines)), is_growing=False)

@@ -241,6 +241,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
             self.minimize()
         self.page.display = False
         self._tab, self._asked = key, None
+        self.cockpit.views.update(tab=key)
         self._hurry.set()
         self.poll_now()
         self.query_one(TabBar).current = key
@@ -267,6 +268,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         """The destinations of the palette: each tab and metric as text, with the function that goes
         there."""
         for tab in TABS:
+            if tab.key == self._tab:
+                continue
             yield f"Tab: {tab.name}", f"key {tab.stroke}", partial(self.action_tab, tab.key)
         known = [one.name for one in self._view.metrics]
         for page in self._pages.values():

@@ -43,6 +43,8 @@ class TopBar(Widget):
     is_loading: reactive[bool] = reactive(False, init=False)
     troubles: reactive[tuple[int, str]] = reactive((0, ""), init=False)
     """How many are open, and the severity of the worst."""
+    shown_view: reactive[str] = reactive("", init=False)
+    """Which named view is shown, in words."""
     is_looking: reactive[bool] = reactive(False, init=False)
     """Whether more may be found: runs are still being read."""
 
@@ -86,6 +88,8 @@ class TopBar(Widget):
             parts.append((" read-only", "$warning"))
         for crumb in self.crumbs:
             parts += [(f" {glyphs.current.crumb} ", "$ink-faint"), styled.text(crumb, "$ink")]
+        if self.shown_view:
+            parts.append(styled.text(f"  {self.shown_view}", "$ink-muted"))
         left, badge = Content.assemble(*parts), self._badge()
         counts = self._counts(width - left.cell_length - 2 - badge.cell_length - 2)
         right = counts + "  " + badge if counts.plain and badge.plain else counts + badge

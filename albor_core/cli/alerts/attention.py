@@ -39,6 +39,9 @@ _MOST_S = 366 * 86400.0
 def attention() -> None:
     """Show what needs a person now: runs that died, hang or went silent, NaN, rules, GPUs, disks.
 
+    NaN of the metric that you chose for an experiment in the cockpit (m) is told at the first one,
+    and the best of the runs that ended is the best by it.
+
     \b
     albor attention [RUN]... [--all] [--evidence] [--watch] [--json]
     Exits with 4 while something is neither seen nor muted.
@@ -150,15 +153,17 @@ def _looker(references: Sequence[str]) -> Callable[[float], AttentionList]:
     from albor_core.feed.attention.derive import narrowed
     from albor_core.feed.attention.watch import AttentionFeed
     from albor_core.feed.runs.watch import RunsFeed
+    from albor_core.feed.workspace.views import ViewsFile
     from albor_core.run.home.folders import check_home
     from albor_core.store.query.resolve import find_run
 
     check_home()
     chosen = [find_run(reference) for reference in references]
     is_one = len(chosen) == 1 and not chosen[0].alias and chosen[0].run_json.is_file()
-    feed = RunsFeed(chosen[0].path if is_one else None)
+    metrics = ViewsFile().read().metrics
+    feed = RunsFeed(chosen[0].path if is_one else None, chosen=lambda: metrics)
     wanted = frozenset(run.id for run in chosen)
-    watch = AttentionFeed(look_s=0.0)
+    watch = AttentionFeed(look_s=0.0, chosen=lambda: metrics)
 
     def is_waited_for(found: AttentionList) -> bool:
         return bool(wanted.intersection(found.being_read) if wanted else found.being_read)

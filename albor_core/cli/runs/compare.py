@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="[A] B [C...]")
-@click.option("--metric", help="Metric to compare.  [default: the main metric of all of them]")
+@click.option(
+    "--metric",
+    help="Metric to compare.  [default: what you chose for their experiment in the cockpit (m),"
+    " else the main metric of all of them]",
+)
 @goal_option
 @db_option
 @json_option
@@ -38,17 +42,18 @@ def diff(
     """
     from albor_core.cli.runs.diff_text import render_diff
     from albor_core.feed.runs.listed_status import status_of
+    from albor_core.feed.workspace.views import ViewsFile
     from albor_core.run.values.directions import parse_goals
     from albor_core.store.diff.compare import diff_runs, is_at_work
 
-    ways = parse_goals(goals)
+    ways, chosen = parse_goals(goals), {} if metric else ViewsFile().read().metrics
     with open_store_of(references, db) as reader:
         meant = [locate(one, db) if db is not None else locate_whole(one) for one in references]
         runs = [run for run, _ in meant]
         own = {run: path for run, path in meant if path is not None and db is None}
         if len(runs) == 1:
             runs = [_baseline(reader, runs[0], own), *runs]
-        found = diff_runs(reader, runs, metric=metric, goals=ways, own_stores=own)
+        found = diff_runs(reader, runs, metric=metric, goals=ways, own_stores=own, chosen=chosen)
     made: Any = found.to_json()
     for run, row in zip(made["runs"], found.runs, strict=True):
         run |= {"status": status_of(row), "is_at_work": is_at_work(run)}
@@ -56,6 +61,8 @@ def diff(
         emit(made)
     else:
         print_line(render_diff(made))
+    if mine := [row.experiment for row in found.runs if chosen.get(row.experiment) == found.metric]:
+        print_note(f"by {found.metric}, your choice for {mine[0]}; --metric compares by another")
     if found.left_out:
         named = " ".join(found.left_out)
         print_note(

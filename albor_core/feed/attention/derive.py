@@ -8,7 +8,7 @@ nor seen; of an imported one only that counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, nan
 from zlib import crc32
@@ -109,13 +109,17 @@ def _of_one_file(
     return kept
 
 
-def since_looked(runs: Iterable[RunView], looked: float | None) -> SinceLooked:
-    """Runs that ended since `looked`; none are counted for a user who never looked."""
+def since_looked(
+    runs: Iterable[RunView], looked: float | None, chosen: Mapping[str, str] | None = None
+) -> SinceLooked:
+    """Runs that ended since `looked`; none are counted for a user who never looked. `chosen` are
+    the metrics that a person judges experiments by.
+    """
     if looked is None:
         return SinceLooked()
     ended = [v for v in runs if _has_ended(v) and (v.ended_wall or v.last_wall or 0.0) > looked]
     completed = [view for view in ended if view.status == "completed"]
-    best, metric, value = _best(completed)
+    best, metric, value = _best(completed, chosen or {})
     return SinceLooked(
         wall=looked,
         completed=len(completed),
@@ -131,12 +135,14 @@ def _has_ended(view: RunView) -> bool:
     return view.status in ("completed", *_ENDED_BADLY) and view.kind != "imported"
 
 
-def _best(runs: Sequence[RunView]) -> tuple[RunView | None, str, float | None]:
+def _best(
+    runs: Sequence[RunView], chosen: Mapping[str, str]
+) -> tuple[RunView | None, str, float | None]:
     """The best of runs that can be compared, by what, and its value: several of one experiment that
     have the same metric first, and it says which way is better; else none. A loss of exactly 0 is
     not the best of anything.
     """
-    figures = {view.id: one for view in runs if (one := _figure(view)) is not None}
+    figures = {view.id: one for view in runs if (one := _figure(view, chosen)) is not None}
     kinds = {(view.experiment, *figures.get(view.id, ("", "", 0.0))[:2]) for view in runs}
     finite = [view for view in runs if isfinite(figures.get(view.id, ("", "", nan))[2])]
     if len(runs) < 2 or len(kinds) != 1 or not finite:
@@ -147,9 +153,10 @@ def _best(runs: Sequence[RunView]) -> tuple[RunView | None, str, float | None]:
     return best, metric, figures[best.id][2]
 
 
-def _figure(view: RunView) -> tuple[str, str, float] | None:
+def _figure(view: RunView, chosen: Mapping[str, str]) -> tuple[str, str, float] | None:
     """The metric that a run is judged by, which way it is better, and its value."""
-    one = next(iter(view.metrics), None)
+    mine = (one for one in view.metrics if one.name == chosen.get(view.experiment))
+    one = next(mine, next(iter(view.metrics), None))
     if one is None or one.name in LOSSES:
         val = view.val_loss if view.best_val_loss is None else view.best_val_loss
         for name, value in (("val/loss", val), ("train/loss", view.loss)):

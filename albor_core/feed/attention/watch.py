@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from albor_core.feed.attention.derive import attention, ended_at, is_candidate, 
 from albor_core.feed.attention.item import AttentionItem, AttentionList, AttentionMarks, SinceLooked
 from albor_core.feed.attention.machine import MachineView, MachineWatch, Reading
 from albor_core.feed.attention.marks import MarksFile
+from albor_core.feed.run.detail import MetricChoices
 from albor_core.feed.run.diagnostic_files import DiagnosticFiles
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.feed.runs.store_lag import LATE_S, is_being_read
@@ -46,7 +47,9 @@ class AttentionFeed:
         look_s: float = LOOK_S,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        chosen: MetricChoices = dict,
     ) -> None:
+        """`chosen` gives what experiments are judged by, where a person chose it."""
         self._home = home or albor_home()
         self._clock, self._wall, self._look_s = clock, wall, look_s
         self._marks = MarksFile(self._home)
@@ -55,7 +58,10 @@ class AttentionFeed:
         self._diagnostics: dict[str, tuple[float, RunView, RunDiagnostics]] = {}  # when, of what
         self._rows: tuple[RunView, ...] = ()
         self._candidates: tuple[RunView, ...] = ()
-        self._since: tuple[float | None, SinceLooked] = (math.nan, SinceLooked())
+        self._chosen = chosen
+        self._since: tuple[float | None, Mapping[str, str], SinceLooked] = (
+            math.nan, {}, SinceLooked(),
+        )  # fmt: skip
         self._at = self._host_at = -math.inf
         self._ring_at: float | None = None
         self._size = HomeLook(self._home)
@@ -79,7 +85,7 @@ class AttentionFeed:
             self._look_at_machine(view, rows, wall, now),
             marks,
             now=wall,
-            since=self._since[1],
+            since=self._since[2],
             being_read=self._being_read(view, wall),
             is_complete=view.is_complete and is_read and self._size.words() is not None,
             problem=view.problem,
@@ -97,8 +103,9 @@ class AttentionFeed:
             kept = {row.id for row in self._candidates}
             self._files = {i: one for i, one in self._files.items() if i in kept}
             self._diagnostics = {i: one for i, one in self._diagnostics.items() if i in kept}
-        if not is_same or self._since[0] != marks.looked_wall:
-            self._since = (marks.looked_wall, since_looked(self._rows, marks.looked_wall))
+        looked, chosen = marks.looked_wall, self._chosen()
+        if not is_same or self._since[:2] != (looked, chosen):
+            self._since = (looked, chosen, since_looked(self._rows, looked, chosen))
 
     def _being_read(self, view: RunsView, wall: float) -> tuple[str, ...]:
         """Runs that ended a moment ago and are, or were before `view` was made, on their way into

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +41,8 @@ from albor_core.store.rows.series import Series
 
 STANDING_S = 1.0
 EVENTS = 300  # newest ones kept for the screen
+MetricChoices = Callable[[], Mapping[str, str]]
+"""Gives the metrics that a person chose, by experiment."""
 T = TypeVar("T")
 
 
@@ -56,8 +58,9 @@ class RunFeed:
         *,
         store: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
+        chosen: MetricChoices = dict,
     ) -> None:
-        self.run = run
+        self.run, self._chosen = run, chosen
         self._clock = clock
         self.files = RunFiles(run)
         self._diagnostics = DiagnosticFiles(run)
@@ -99,7 +102,7 @@ class RunFeed:
         alerts, events = self._alerts(), self._events()
         if not view.is_active:
             view = self._remembered(view, events)
-        view = replace(view, metrics=standing_of(view, self.standing()))
+        view = replace(view, metrics=standing_of(view, self.standing_in(view.experiment)))
         waiting = [alert for alert in alerts if alert.is_open]
         return replace(
             view,
@@ -156,6 +159,10 @@ class RunFeed:
                 return {}
             self._ends = (step, found)
         return self._ends[1]
+
+    def standing_in(self, experiment: str) -> Standing:
+        """The same with the metric that a person chose for the experiment."""
+        return replace(self.standing(), lead=self._chosen().get(experiment, ""))
 
     def standing(self) -> Standing:
         """What the metrics that stand for it are chosen from, as of the last second: all that its
@@ -224,7 +231,7 @@ def standing_of(view: RunView, standing: Standing) -> tuple[MainMetric, ...]:
     from its state file.
     """
     if not standing.logged:
-        return view.metrics
+        return tuple(sorted(view.metrics, key=lambda one: one.name != standing.lead))
     told = (Logged(one.name, one.last) for one in view.metrics)
     known = standing.with_live(told) if view.is_active else standing
     return known.chosen()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from albor_core.feed.run.detail import standing_of
+from albor_core.feed.run.detail import MetricChoices, standing_of
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.feed.runs.listed_metric import with_trend
 from albor_core.feed.view.newest import metrics_of_state
@@ -35,6 +35,7 @@ class _Known:
 
     step: int | None
     row: RunView | None
+    lead: str  # the metric that a person chose for its experiment
     news: int  # how often the store had changed
     asked_at: float
     standing: Standing
@@ -52,8 +53,13 @@ class _Known:
 class VisibleRuns:
     """Completes the views of visible runs. Belongs to the thread that polls."""
 
-    def __init__(self, store: StoreWatch, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._clock = store, clock
+    def __init__(
+        self,
+        store: StoreWatch,
+        clock: Callable[[], float] = time.monotonic,
+        chosen: MetricChoices = dict,
+    ) -> None:
+        self._store, self._clock, self._chosen = store, clock, chosen
         self._known: dict[str, _Known] = {}
         self._told: dict[str, tuple[RunView, tuple[MainMetric, ...]]] = {}
         self._left = PER_POLL
@@ -65,10 +71,11 @@ class VisibleRuns:
     def completed(self, view: RunView, row: RunView | None, news: int, *, may_ask: bool) -> RunView:
         """`view` with its main metrics and its trend; asked for where they are due and wanted."""
         known, now = self._known.get(view.id), self._clock()
-        is_due = known is None or known.is_due(view, row, news, now)
+        lead = self._chosen().get(view.experiment, "")
+        is_due = known is None or known.lead != lead or known.is_due(view, row, news, now)
         if is_due and may_ask and self._left:
             self._left -= 1
-            known = self._ask(view, row, news, now) or known
+            known = self._ask(view, row, lead, news, now) or known
         if known is None:
             return view
         metrics = standing_of(view, known.standing)
@@ -84,20 +91,23 @@ class VisibleRuns:
         found = self._store.ask(lambda reader: reader.standings([*news])) if news else {}
         if found is not None:
             self._told |= {
-                run_id: (view, standing_of(view, found.get(run_id, Standing())))
+                run_id: (view, standing_of(view, replace(found.get(run_id, Standing()), lead=lead)))
                 for run_id, view in news.items()
+                for lead in [self._chosen().get(view.experiment, "")]
             }
         return tuple(
             replace(view, metrics=self._told[view.id][1]) if view.id in self._told else view
             for view in views
         )
 
-    def _ask(self, view: RunView, row: RunView | None, news: int, now: float) -> _Known | None:
+    def _ask(
+        self, view: RunView, row: RunView | None, lead: str, news: int, now: float
+    ) -> _Known | None:
         """Facts from the store; None while it cannot answer, so that the last answer stays."""
         found = self._store.ask(lambda reader: reader.standings([view.id]))
         if found is None:
             return None
-        standing = found.get(view.id, Standing())
+        standing = replace(found.get(view.id, Standing()), lead=lead)
         metrics = standing_of(view, standing)
         trend: tuple[float, ...] | None = ()
         own = with_trend(replace(view, metrics=metrics))
@@ -106,7 +116,7 @@ class VisibleRuns:
         if trend is None and row is not None:
             return None
         # without a row the store does not know the run yet
-        self._known[view.id] = _Known(view.step, row, news, now, standing, trend or ())
+        self._known[view.id] = _Known(view.step, row, lead, news, now, standing, trend or ())
         return self._known[view.id]
 
     def trend(self, run_id: str, metric: str) -> tuple[float, ...] | None:

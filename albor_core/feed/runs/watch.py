@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from albor_core.feed.run.detail import RunFeed
+from albor_core.feed.run.detail import MetricChoices, RunFeed
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.store_follower import (
     StoreWatch,
@@ -25,6 +25,7 @@ from albor_core.feed.run.store_follower import (
     row_in,
     without_files,
 )
+from albor_core.feed.runs.cells import CellReader
 from albor_core.feed.runs.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.runs.of_visible import VisibleRuns
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
@@ -54,6 +55,7 @@ class RunsFeed:
     """The runs of one home, output_dir, run directory or database file, merged and current.
 
     Belongs to one thread. Raises NotFoundError for a source that does not exist, nothing later.
+    `chosen` gives what a person chose for experiments: of a run it comes first of its main metrics.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class RunsFeed:
         *,
         gpus: SharedGpus | None = None,
         clock: Callable[[], float] = time.monotonic,
+        chosen: MetricChoices = dict,
     ) -> None:
         self._clock = clock
         self._discovery, store = _open_source(source)
@@ -81,7 +84,8 @@ class RunsFeed:
         self._places: dict[str, RunDir] = {}
         self._hot: set[str] = set()
         self._sweep: Iterator[str] = iter(())
-        self.visible = VisibleRuns(self.store, clock)
+        self.visible = VisibleRuns(self.store, clock, chosen)
+        self.cells = CellReader(self.store, clock)
         self._news = 0  # how often the store gave another list
         self._is_in_order = False
         self._shown: list[RunView] = []

@@ -1,12 +1,12 @@
 """Which metrics stand for a run where there is room for a few: one rule for every list and screen.
 
-First what a person pinned, then what has a declared goal (but no score of an evaluation before a
-loss of the house), then by use: what is measured on other data more than once, then the rest; of
-each what is logged most, and only of what is logged about as often, what says how good the model
-is, the house's losses, what moves most. What a run that learns from rewards earns comes before all
-of that, unless it logs a validation loss too. Clocks, counters and settings stand only for a run
-that logs nothing else. What is measured of its machine, by whoever watches it, stands for no run
-unless a person or a goal chose it. Pure.
+First what a person chose for the whole experiment, then what a person pinned, then what has a
+declared goal (but no score of an evaluation before a loss of the house), then by use: what is
+measured on other data more than once, then the rest; of each what is logged most, and only of what
+is logged about as often, what says how good the model is, the house's losses, what moves most. What
+a run that learns from rewards earns comes before all of that, unless it logs a validation loss too.
+Clocks, counters and settings stand only for a run that logs nothing else. What is measured of its
+machine, by whoever watches it, stands for no run unless a person or a goal chose it. Pure.
 """
 
 from __future__ import annotations
@@ -67,18 +67,21 @@ def main_metrics(
     pins: Iterable[str] = (),
     goals: Mapping[str, Direction] | None = None,
     defined: Mapping[str, Defined] | None = None,
+    lead: str = "",
     most: int = MOST,
 ) -> tuple[MainMetric, ...]:
     """The `most` that count, or all that are pinned, of those a run logs, the first one first;
     `logged` in the order that it began to log them. `defined` is what its program said of them.
+    `lead` is the metric that its experiment is compared by: where the run logs it, it is the first.
     """
     said, pins = defined or {}, tuple(pins)
-    hidden = {name for name, one in said.items() if one.summary == "none"}.difference(pins)
+    hidden = {name for name, one in said.items() if one.summary == "none"}.difference(pins, (lead,))
     known = {one.name: one for one in logged if one.name not in hidden}
     pinned = [name for name in pins if name in known]
     has_loss = not {*LOSSES}.isdisjoint(known)
     declared = (name for name in goals or () if name in known)
-    chosen = [*pinned, *(name for name in declared if not (has_loss and is_score(name)))]
+    first = [lead] if lead in known else []
+    chosen = [*first, *pinned, *(name for name in declared if not (has_loss and is_score(name)))]
     by_reward = LOSSES[1] not in known and any(map(is_reward, known))
     standing = {name: _standing(one, by_reward, has_loss) for name, one in known.items()}
     standing = _by_use(known, standing)
@@ -87,7 +90,7 @@ def main_metrics(
     names = dict.fromkeys((*chosen, *(telling or rest)))
     return tuple(
         _told(known[name], direction(name, goals), name in pinned, said.get(name, Defined()))
-        for name in [*names][: max(most, len(pinned))]
+        for name in [*names][: max(most, len({*first, *pinned}))]
     )
 
 

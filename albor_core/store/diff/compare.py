@@ -19,7 +19,7 @@ from albor_core.run.home.runs import placed
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
-from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge
+from albor_core.store.diff.judge import ASKED, INSTEAD, chosen_metric, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict, apart
 from albor_core.store.file.axis import WALL_KEY
@@ -157,10 +157,12 @@ def diff_runs(
     metric: str | None = None,
     goals: Goals | None = None,
     own_stores: Mapping[str, Path] | None = None,
+    chosen: Mapping[str, str] | None = None,
 ) -> RunDiff:
     """Compare two or more runs of a store, the first MOST_RUNS of them; of a run that it does not
-    know, what `own_stores` has. Without a `metric` they are compared by the one that stands for all
-    of them (`judge.default_metric`). `goals` win over those that the runs' experiments declared.
+    know, what `own_stores` has. Without a `metric` they are compared by the one that a person has
+    `chosen` for their experiment, else by the one that stands for all of them
+    (`judge.default_metric`). `goals` win over those that the runs' experiments declared.
 
     A run beside itself differs in nothing. Raises NotFoundError for an unknown run, metric or
     goal, UsageError for fewer than two, DataError where the metric lies over two kinds of axis.
@@ -173,12 +175,13 @@ def diff_runs(
         ways = _goals_of(reader, readers, rows) | dict(goals or {})
         sources = [ComparedRun(found, row, ways) for found, row in zip(readers, rows, strict=True)]
         mains = [source.main_metrics() for source in sources]
-        by = default_metric(sources, mains) if metric is None else _meant(metric, sources)
+        asked = chosen_metric(sources, chosen or {}) if metric is None else _meant(metric, sources)
+        by = asked or default_metric(sources, mains)
         for goal in goals or ():
             _meant(goal, sources)  # one misspelt would change nothing, and say nothing
         _refuse_two_axes(by, sources)
         verdicts = tuple(
-            judge(sources[0], other, by, ways, is_asked=metric is not None) for other in sources[1:]
+            judge(sources[0], other, by, ways, is_asked=bool(asked)) for other in sources[1:]
         )
         shown = _shown(by, sources, mains)
         return RunDiff(

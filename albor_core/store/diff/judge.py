@@ -13,6 +13,7 @@ The verdict is about the second run as compared with the first.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -36,16 +37,30 @@ _OPPOSITE = {"better": "worse", "worse": "better"}
 _MOST_NAMES = 5
 
 
+def chosen_metric(sources: Sequence[ComparedRun], chosen: Mapping[str, str]) -> str:
+    """What a person chose for the experiment of these runs; of several experiments, the first whose
+    metric all runs have, else the first that any has. "" where there is none.
+    """
+    wanted = dict.fromkeys(chosen.get(source.row.experiment or "", "") for source in sources)
+    wide = [key for key in wanted if all(key in source.summary for source in sources)]
+    some = [key for key in wanted if any(key in source.summary for source in sources)]
+    return next((key for key in (*wide, *some) if key), "")
+
+
 def default_metric(sources: Sequence[ComparedRun], chosen: Sequence[Sequence[str]]) -> str:
     """What runs are compared by where nothing else is asked for: the first of the metrics `chosen`
     for each run, that stand for it, which all runs have and which has a direction. val/loss where
-    one has it and no pin or goal says otherwise.
+    one has it and no pin or goal says otherwise. Where all have none in common, and none a loss of
+    the house, the one that stands first for most of them.
     """
     shared = [key for key in chosen[0] if all(key in one for one in chosen[1:])]
-    leads = bool(shared) and all(keys[0] == shared[0] for keys in chosen)
+    is_first = bool(shared) and all(keys[0] == shared[0] for keys in chosen)
     has_house = any({ASKED, INSTEAD} & {*source.summary} for source in sources)
-    if shared and shared[0] not in (ASKED, INSTEAD) and (leads or not has_house):
+    if shared and shared[0] not in (ASKED, INSTEAD) and (is_first or not has_house):
         return shared[0]
+    leads = Counter(keys[0] for keys in chosen if keys)
+    if not has_house and leads:
+        return leads.most_common(1)[0][0]
     if not any(ASKED in source.summary for source in sources) and all(
         INSTEAD in source.summary for source in sources
     ):

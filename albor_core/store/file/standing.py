@@ -44,12 +44,15 @@ _DEFINED = (
 
 @dataclass(frozen=True)
 class Standing:
-    """What a store knows for the choice; `chosen` is the choice."""
+    """What a store knows for the choice, and the metric that its experiment is compared by, where a
+    person chose one; `chosen` is the choice.
+    """
 
     logged: tuple[Logged, ...] = ()
     pins: tuple[str, ...] = ()
     goals: Mapping[str, Direction] | None = None
     defined: Mapping[str, Defined] | None = None
+    lead: str = ""
 
     def with_live(self, live: Iterable[Logged]) -> Standing:
         """The same with what a state file tells that the store does not have yet."""
@@ -61,7 +64,12 @@ class Standing:
 
     def chosen(self, most: int = MOST) -> tuple[MainMetric, ...]:
         return main_metrics(
-            self.logged, pins=self.pins, goals=self.goals, defined=self.defined, most=most
+            self.logged,
+            pins=self.pins,
+            goals=self.goals,
+            defined=self.defined,
+            lead=self.lead,
+            most=most,
         )
 
 

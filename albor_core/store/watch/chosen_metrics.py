@@ -1,12 +1,18 @@
-"""The metrics of a run that were chosen: by a goal, or by a pin."""
+"""The metrics of a run that were chosen: by a goal, by a pin, or for its experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from albor_core.run.errors import AlborError
+from albor_core.run.home.folders import albor_home
 from albor_core.run.journal import parse_json
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, open_plain
+
+SETTINGS = "views.yaml"
+"""The file of the home with the metric of each experiment; feed/workspace/views.py writes it."""
+_MAX_BYTES = 1 << 20
 
 
 class ChosenMetrics:
@@ -15,6 +21,8 @@ class ChosenMetrics:
     def __init__(self, run: RunDir, about: Mapping[str, Any]) -> None:
         """`about` is run.json."""
         self._annotations, self._size = run.annotations, 0
+        self._experiment = str(about.get("experiment") or "")
+        self._settings: tuple[int, int] | None = None
         goals = about.get("goals")
         self.names: set[str] = {*map(str, goals)} if isinstance(goals, Mapping) else set()
 
@@ -26,6 +34,7 @@ class ChosenMetrics:
 
     def look(self) -> set[str]:
         """All of them now. What was unpinned stays: it was looked at."""
+        self._look_at_settings()
         try:
             size = self._annotations.stat().st_size
             if size != self._size:
@@ -37,3 +46,24 @@ class ChosenMetrics:
         except OSError:
             pass
         return self.names
+
+    def _look_at_settings(self) -> None:
+        """Add what a person chose in the cockpit for the run's experiment."""
+        path = albor_home() / SETTINGS
+        try:
+            status = path.stat()
+            stamp = status.st_mtime_ns, status.st_ino
+            if stamp == self._settings:
+                return
+            self._settings = stamp
+            with open_plain(path) as file:
+                raw = file.read(_MAX_BYTES)
+            from albor_core.config.text.strict_yaml import load_yaml  # noqa: PLC0415
+
+            found = load_yaml(raw, file=str(path)).data
+        except (OSError, AlborError):  # who writes it says what is wrong with it
+            return
+        chosen = found.get("metrics") if isinstance(found, dict) else None
+        name = chosen.get(self._experiment) if isinstance(chosen, dict) else None
+        if isinstance(name, str):
+            self.names.add(name)

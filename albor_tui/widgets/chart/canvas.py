@@ -21,6 +21,7 @@ from textual.timer import Timer
 
 from albor_core.run.light_dataclass import dataclass
 from albor_tui.look import glyphs
+from albor_tui.look.run_colours import RUN_TONES
 from albor_tui.widgets.base.cells import CellWidget, words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.data import X_AXES, ChartData, Look, Trace
@@ -30,7 +31,7 @@ from albor_tui.widgets.chart.plot import Canvas, PlotJob
 from albor_tui.widgets.chart.reading import reading
 from albor_tui.widgets.chart.ticks import Range
 
-TONES = ("raw", "main", "val", "second", "third", "fourth")
+TONES = ("raw", *RUN_TONES)
 KINDS = ("alert", "warning", "restart", "rewind", "checkpoint", "phase")
 PACE_S = 2.0  # between two drawings of news: each costs about 1 KB on the link
 BURST = 3  # drawings of a new subject that do not wait: its history comes in pieces

@@ -39,6 +39,7 @@ class Trace:
     letter: str = ""
     rulers: Mapping[str, Ruler] = field(default_factory=dict)
     unit: str = "step"  # of `x`; seconds where a run has no steps
+    dash: int = 0  # see PlotLine
 
     def nearest(self, step: float) -> int | None:
         """The place of the point at `step` or next to it."""
@@ -92,7 +93,9 @@ class ChartData:
             line
             if isinstance(line, Trace)
             else Trace(
-                *(line.tone, line.x, line.y, line.low, line.high, line.label), letter=line.letter
+                *(line.tone, line.x, line.y, line.low, line.high, line.label),
+                letter=line.letter,
+                dash=line.dash,
             )
             for line in self.lines
         )

@@ -42,15 +42,15 @@ def project(traces: Sequence[Trace], look: Look, x: Range, columns: int) -> Draw
         width = bucket_steps(cut, columns * DOTS)
         packed = bucketed(cut, width)
         broken += _broken(packed, look, x)
-        raw = replace(_placed(packed, look, x), letter=trace.letter)
+        raw = replace(_placed(packed, look, x), letter=trace.letter, dash=trace.dash)
         weight = look.weight
         if not trace.is_noisy or not weight:
             lines.append(raw)
             continue
         faint = "raw" if not is_shared else f"{trace.tone}-faint"
-        lines.append(replace(raw, tone=faint))
+        lines.append(replace(raw, tone=faint, dash=0))  # the smoothed line tells which it is
         smooth = smoothed(replace(packed, low=(), high=()), look, x, weight)
-        over.append(_placed(smooth, look, x))
+        over.append(replace(_placed(smooth, look, x), dash=trace.dash))
     ordered = (*lines, *over) if is_shared else _under(lines, over)
     return DrawnLines(tuple(_on_scale(line, look.is_log) for line in ordered), tuple(broken))
 

@@ -78,13 +78,13 @@ class ChartGrid(Widget, can_focus=True):
         points: int
 
     @dataclass
-    class Folded(Message):
+    class SectionsChanged(Message):
         """The user folded or opened sections: `unfolded` says which, as `Folds` keeps it."""
 
         unfolded: tuple[str, ...]
 
     @dataclass
-    class Smoothed(Message):
+    class SmoothingChanged(Message):
         """The user smoothed a chart more or less."""
 
         smoothing: int
@@ -289,7 +289,7 @@ class ChartGrid(Widget, can_focus=True):
         old = self._looks.look(key)
         self._looks.change(key, new)
         if new.smoothing != old.smoothing:
-            self.post_message(self.Smoothed(new.smoothing))
+            self.post_message(self.SmoothingChanged(new.smoothing))
         for widget, item in self._places:
             if isinstance(widget, Chart) and isinstance(item, Cell):
                 widget.look = self._looks.look(item.name)
@@ -353,8 +353,8 @@ class ChartGrid(Widget, can_focus=True):
         self._pages.toggle_all()
         self._refold()
 
-    @on(SectionHeading.Toggled)
-    def _click_heading(self, message: SectionHeading.Toggled) -> None:
+    @on(SectionHeading.ToggleAsked)
+    def _click_heading(self, message: SectionHeading.ToggleAsked) -> None:
         message.stop()
         self._toggle(message.section)
 
@@ -364,7 +364,7 @@ class ChartGrid(Widget, can_focus=True):
 
     def _refold(self) -> None:
         self._arrange()
-        self.post_message(self.Folded(self.unfolded))
+        self.post_message(self.SectionsChanged(self.unfolded))
 
     def action_full(self) -> None:
         if self.screen.maximized is self:

@@ -33,7 +33,7 @@ class SectionHeading(Widget, can_focus=True):
     facts: reactive[HeadingFacts] = reactive(HeadingFacts(), init=False, repaint=False)
 
     @dataclass
-    class Toggled(Message):
+    class ToggleAsked(Message):
         """The section is to be opened or folded."""
 
         section: Section
@@ -54,7 +54,7 @@ class SectionHeading(Widget, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         event.stop()
         if self.facts.section is not None:
-            self.post_message(self.Toggled(self.facts.section))
+            self.post_message(self.ToggleAsked(self.facts.section))
 
 
 def counts(facts: HeadingFacts) -> int:

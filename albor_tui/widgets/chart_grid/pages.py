@@ -18,7 +18,7 @@ from albor_tui.widgets.chart_grid.sections import (
     Cell,
     Folds,
     Section,
-    sections_of,
+    group_sections,
 )
 
 CHART_WIDTH, CHART_HEIGHT = 38, 8  # the least that can be read
@@ -226,12 +226,12 @@ class GridPages:
         if self._search is not None:
             pinned = [key for key in self.pins if key in self.keys]
             found = (*pinned, *(key for key in self.keys if key not in pinned))
-            yield from rows_of(
+            yield from chart_rows(
                 [Cell(key, (key,)) for key in found if self._search.search(key)], columns
             )
         elif self.is_solo:
             every = [item for line in self._lay_sections(1) for item in line.items]
-            yield from rows_of([item for item in every if isinstance(item, Cell)], 1)
+            yield from chart_rows([item for item in every if isinstance(item, Cell)], 1)
         else:
             yield from self._lay_sections(columns)
 
@@ -241,11 +241,11 @@ class GridPages:
             if section.name == "":
                 pinned = [Cell(key, (key,)) for key in self.pins if key in self.keys]
                 rest = [cell for cell in section.cells if cell not in pinned]
-                yield from rows_of([*pinned, *rest], columns)
+                yield from chart_rows([*pinned, *rest], columns)
                 continue
             yield Line((section,))
             if section.name == PINNED and PINNED in opened:
-                yield from rows_of(section.cells, columns)
+                yield from chart_rows(section.cells, columns)
             elif section.name in opened:
                 yield from self._lay_section(section, opened, columns)
 
@@ -258,11 +258,11 @@ class GridPages:
             for cell in section.cells
             if cell not in families and (cell.is_panel or cell.name not in self.pins)
         ]
-        yield from rows_of(cells, columns)
+        yield from chart_rows(cells, columns)
         for family in families:
             members = tuple(Cell(key, (key,)) for key in family.keys if key not in self.pins)
             yield Line((Section(family.name, family.keys, members, is_family=True),))
-            yield from rows_of(members, columns)
+            yield from chart_rows(members, columns)
 
     def _end(self, first: int) -> int:
         """The line after the last one that fits below `first`."""
@@ -306,7 +306,7 @@ class GridPages:
         self.end = self._end(self.first)
 
 
-def rows_of(cells: Sequence[Cell], columns: int) -> Iterator[Line]:
+def chart_rows(cells: Sequence[Cell], columns: int) -> Iterator[Line]:
     """Charts in as few rows as so many columns take, and in no more columns than those rows do."""
     rows = math.ceil(len(cells) / columns)
     across = math.ceil(len(cells) / max(1, rows))
@@ -320,7 +320,7 @@ def _sections(keys: Sequence[str], pins: Sequence[str]) -> tuple[Section, ...]:
     few = own or list(keys)
     if 0 < len(few) <= FEW:
         lead = Section("", tuple(few), tuple(Cell(key, (key,)) for key in few))
-        return (lead, *sections_of(key for key in keys if key not in few))
+        return (lead, *group_sections(key for key in keys if key not in few))
     pinned = tuple(key for key in pins if key in keys)
     lead = Section(PINNED, pinned, tuple(Cell(key, (key,)) for key in pinned))
-    return (*([lead] if pinned else []), *sections_of(keys))
+    return (*([lead] if pinned else []), *group_sections(keys))

@@ -53,7 +53,7 @@ class Section:
 
 
 @lru_cache(maxsize=8192)
-def layer_of(key: str) -> tuple[str, str, str] | None:
+def layer_parts(key: str) -> tuple[str, str, str] | None:
     """The family of a key, where its section is not in its head the word for it, and the number of
     its layer; None for a key without a layer."""
     found = _LAYER.fullmatch(key)
@@ -64,22 +64,22 @@ def layer_of(key: str) -> tuple[str, str, str] | None:
 
 
 @lru_cache(maxsize=8192)
-def section_of(key: str) -> str:
+def section_name(key: str) -> str:
     """The section of a key by its name alone."""
     if is_of_machine(key):
         return MACHINE
-    layer = layer_of(key)
+    layer = layer_parts(key)
     if layer is not None and layer[1]:
         return layer[1]
     first, slash, _ = key.partition("/")
     return first if slash and first else PLAIN
 
 
-def sections_of(keys: Iterable[str]) -> tuple[Section, ...]:
+def group_sections(keys: Iterable[str]) -> tuple[Section, ...]:
     """Sections in the order in which their first keys come, the machine last."""
     found: dict[str, list[str]] = {}
     for key in keys:
-        found.setdefault(section_of(key), []).append(key)
+        found.setdefault(section_name(key), []).append(key)
     if MACHINE in found:
         found[MACHINE] = found.pop(MACHINE)
     return tuple(Section(name, tuple(some), _cells(some)) for name, some in found.items())
@@ -90,7 +90,7 @@ def _cells(keys: Iterable[str]) -> tuple[Cell, ...]:
     families: dict[str, dict[str, str]] = {}
     singles: dict[str, str] = {}
     for key in keys:
-        layer = layer_of(key)
+        layer = layer_parts(key)
         if layer is None:
             singles[key] = key
         else:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from albor_core.andon.health.gpu import GpuTrouble
-from albor_core.feed.attention.derive import KEPT_S, attention, is_candidate
+from albor_core.feed.attention.derive import KEPT_S, attention, is_candidate, since_looked
 from albor_core.feed.attention.item import KINDS, SEVERITIES, AttentionList, AttentionMarks
 from albor_core.feed.attention.machine import MachineTrouble, MachineView, MachineWatch, Reading
 from albor_core.feed.view.diagnostics import NonFinite, RunDiagnostics, Watched
@@ -494,6 +494,17 @@ def test_since_somebody_looked_the_ended_runs_are_counted() -> None:
     assert (
         attention(runs, MachineView(), AttentionMarks(), now=NOW).since_last_looked.sentence == ""
     )
+
+
+def test_the_best_of_the_ended_runs_is_the_best_by_what_a_person_chose() -> None:
+    def one(name: str, mse: float, r2: float) -> RunView:
+        metrics = (MainMetric("val/mse", mse, "min"), MainMetric("val/r2", r2, "max"))
+        return ended("completed", id=name, name=name, experiment="sweep", metrics=metrics)
+
+    runs, looked = (one("a", 0.1, 0.5), one("b", 0.2, 0.9)), NOW - 2 * HOUR
+    assert since_looked(runs, looked).best_run == "a"
+    assert since_looked(runs, looked, {"sweep": "val/r2"}).best_run == "b"
+    assert since_looked(runs, looked, {"sweep": "gone", "x": "val/r2"}).best_run == "a"
 
 
 def eight_gpus(slow: int, throttled: int) -> tuple[GpuSample, ...]:

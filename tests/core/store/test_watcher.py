@@ -783,3 +783,23 @@ def test_budgets_of_a_config_that_nobody_checked_break_nothing(tmp_path, told):
     bench.look(living=ALONE)
     bench.look(living=ALONE)
     assert bench.said() == [] and read_watch(bench.run).problems == ()
+
+
+def test_nan_of_the_metric_that_a_person_chose_for_the_experiment_is_told_at_once(
+    tmp_path, monkeypatch
+):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("ALBOR_HOME", str(home))
+    bench = Bench(tmp_path)
+    for step in (1, 2):
+        bench.log(step, train__loss=1.0, side=1.0, other=1.0)
+    bench.look()
+    (home / "views.yaml").write_text("metrics: {e: side, another: other}\n")
+    bench.log(3, train__loss=1.0, side=math.nan, other=math.nan)
+    bench.look(HELD_S / 2)
+    assert bench.ids() == ["not-finite-side@1.3"], "the other one waits until it is sure"
+    (home / "views.yaml").write_text("metrics: [damaged\n")
+    bench.log(4, train__loss=1.0, side=math.nan, other=1.0)
+    bench.look()
+    assert bench.ids() == ["not-finite-side@1.3"]

@@ -3,6 +3,7 @@ point changes."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from albor_core.store.rows.rows import AttemptRow
 from albor_core.store.rows.ruler import Ruler
 from albor_core.store.rows.series import Series
+from albor_tui.look.run_colours import DASHES
 from albor_tui.widgets.base.cells import Row, row_of
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.canvas import whole_axis
@@ -387,3 +389,21 @@ def test_a_smoothed_spike_is_what_the_definition_gives():
     kept = 0.95 ** (1000 / 63)
     assert smooth.y[-1] == pytest.approx(0.6 * kept + 7.57 * (1 - kept), abs=1e-6)
     assert smooth.y[-1] == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("is_ascii", [False, True])
+def test_dashes_can_be_told_apart_at_a_width_of_40_and_cut_no_spike(is_ascii):
+    steps = tuple(float(step) for step in range(100))
+    values = tuple(9.9 if step == 70 else 3.0 + step / 50 for step in steps)
+    pictures = []
+    for dash in range(DASHES):
+        line = PlotLine("main", steps, values, dash=dash)
+        job = PlotJob((line,), 34, 8, Range(0, 99), Range(0, 10), is_ascii)
+        rows = ["".join(run.text for run in row) for row in plot.submit(job).result(timeout=30)]
+        assert rows[0].strip(), f"dash {dash} hides the spike"
+        pictures.append(tuple(rows))
+    for one, other in itertools.combinations(pictures, 2):
+        unlike = sum(
+            a != b for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)
+        )
+        assert unlike >= 6

@@ -19,7 +19,7 @@ from albor_tui.widgets.chart_grid.head import ChartHead
 from albor_tui.widgets.chart_grid.heading import SectionHeading, heading_facts, heading_line
 from albor_tui.widgets.chart_grid.layers import layer_table
 from albor_tui.widgets.chart_grid.pages import GridPages
-from albor_tui.widgets.chart_grid.sections import Cell, Folds, layer_of, sections_of
+from albor_tui.widgets.chart_grid.sections import Cell, Folds, layer_parts, group_sections
 from albor_tui.widgets.distribution.heat_map import HeatMap
 
 PARTS = ("norm", "mean", "std", "rms", "max", "min", "dead", "ratio", "out", "in", "cos", "bias")
@@ -34,8 +34,8 @@ class FoldStage(Stage):
 
     unfolded: tuple[str, ...] = ()
 
-    @on(ChartGrid.Folded)
-    def keep(self, message: ChartGrid.Folded) -> None:
+    @on(ChartGrid.SectionsChanged)
+    def keep(self, message: ChartGrid.SectionsChanged) -> None:
         self.unfolded = message.unfolded
 
 
@@ -108,15 +108,15 @@ def test_few_keys_have_no_headings_but_that_of_the_machine():
     ],
 )
 def test_a_layer_is_known_by_its_name(key, family, section, row):
-    found = layer_of(key)
+    found = layer_parts(key)
     assert found is not None
     assert (found[0], found[2]) == (family, row)
-    assert sections_of([key])[0].name == section
+    assert group_sections([key])[0].name == section
 
 
 @pytest.mark.parametrize("key", ["val/top5", "train/loss", "player1/score", "f1", "layer/x"])
 def test_a_number_alone_is_not_a_layer(key):
-    assert layer_of(key) is None
+    assert layer_parts(key) is None
 
 
 async def test_a_section_opens_and_folds_by_its_heading_and_from_a_chart():
@@ -208,7 +208,7 @@ async def test_the_search_takes_a_regex_and_says_what_is_wrong_with_it():
 @pytest.mark.parametrize("width", [20, 80])
 def test_a_heading_is_as_wide_as_the_screen(width):
     for name in ("\u6ce8\u610f" * 150, "a" * 300, "[red]b[/]", "\x1b[31mc"):
-        section = sections_of([f"{name}/{i}" for i in range(4)])[0]
+        section = group_sections([f"{name}/{i}" for i in range(4)])[0]
         for is_open in (True, False):
             drawn = heading_line(heading_facts(section, is_open=is_open), width, is_chosen=True)
             assert cell_len(drawn.plain) == width

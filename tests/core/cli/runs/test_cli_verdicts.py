@@ -315,3 +315,31 @@ def test_one_reason_why_no_run_can_be_judged_is_said_once(desk):
     line, order = VerdictPanel().lines(document, 120, 9)
     assert line.plain.startswith("none is judged against A a   ") and "needs 8" in line.plain
     assert order.plain == "by the last val/mse, not a verdict: A a 0.40, B b 0.40, C c 0.40"
+
+
+def test_runs_without_a_metric_in_common_are_compared_by_what_most_of_them_are(desk):
+    for name in ("a", "b"):
+        write(desk, name, {"val/mse": (0.5, 50)}, argv=("t.py", name))
+    write(desk, "crashed", {"epoch": (1.0, 50)}, argv=("t.py", "c"))
+    document = desk.quick("runs", "diff", "a", "b", "crashed", "--json").document
+    assert document["metric"] == "val/mse"
+    outcomes = [one["outcome"] for one in document["verdicts"]]
+    assert outcomes == ["indistinguishable", None]
+    assert document["verdicts"][1]["detail"].startswith("only a has val/mse")
+
+
+def test_what_was_chosen_for_the_experiment_is_what_runs_are_compared_by(desk, monkeypatch):
+    series = {"val/mse": (0.5, 50), "val/r2": (0.5, 50)}
+    write(desk, "a", series, argv=("t.py", "1"))
+    write(desk, "b", {**series, "val/r2": (0.9, 50)}, argv=("t.py", "2"))
+    assert desk.quick("runs", "diff", "a", "b", "--json").document["metric"] == "val/mse"
+    (desk.home / "views.yaml").write_text("metrics: {exp: val/r2}\n")
+    done = desk.quick("runs", "diff", "a", "b")
+    assert "B is better than A" in done.out
+    assert "by val/r2, your choice for exp" in done.err
+    asked = desk.quick("runs", "diff", "a", "b", "--metric", "val/mse", "--json").document
+    assert (asked["metric"], asked["verdict"]["outcome"]) == ("val/mse", "indistinguishable")
+    (desk.home / "views.yaml").write_text("metrics: {exp: gone}\n")
+    assert desk.quick("runs", "diff", "a", "b", "--json").document["metric"] == "val/mse"
+    (desk.home / "views.yaml").write_text("{damaged")
+    assert desk.quick("runs", "diff", "a", "b", "--json").document["metric"] == "val/mse"

@@ -1,0 +1,107 @@
+"""Runs by the value of a param, a metric or a column: one group a value, as one row. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albor_core.run.light_dataclass import dataclass
+from albor_core.run.status import worst_status
+from albor_core.store.query.group import Band, band
+
+MISSING = "missing"
+"""The group of the runs that have no value."""
+_NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_EXPONENT = re.compile(r"e([+-]?)0*(?=[0-9])")
+_WHOLE = 1e15  # floats below it that are whole are written as such
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs of one value. `band` is of their figures, `state` the worst of their statuses."""
+
+    label: str
+    runs: tuple[str, ...]
+    band: Band
+    state: str
+
+
+def group_label(value: Any) -> str:
+    """The name of a value's group. Numbers are the same however they were written, also as text
+    (YAML reads `1e-3` as one); lists and objects are JSON; None is "missing".
+    """
+    if isinstance(value, str):
+        return _label_of_text(value)
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _label_of_float(value)
+    return json.dumps(_same_numbers(value), sort_keys=True, ensure_ascii=False, default=str)
+
+
+def group_runs(
+    runs: Sequence[str],
+    values: Mapping[str, Any],
+    figures: Mapping[str, float | None],
+    states: Mapping[str, str],
+) -> tuple[RunGroup, ...]:
+    """The groups of runs by their values: numbers in order, then texts, the runs without a value
+    last. In a group the runs stand as they were given.
+    """
+    members: dict[str, list[str]] = {}
+    for run in runs:
+        members.setdefault(group_label(values.get(run)), []).append(run)
+    return tuple(
+        RunGroup(
+            label,
+            tuple(found),
+            band(figures.get(run) for run in found),
+            worst_status(states[run] for run in found if run in states),
+        )
+        for label, found in sorted(members.items(), key=lambda group: label_place(group[0]))
+    )
+
+
+def label_place(label: str) -> tuple[int, float, str]:
+    """Where a group stands among others, by its label."""
+    if label == MISSING:
+        return 2, 0.0, ""
+    if _NUMBER.fullmatch(label) or label in ("inf", "-inf"):
+        return 0, float(label), label
+    return 1, 0.0, label.casefold()
+
+
+def _label_of_text(text: str) -> str:
+    if _NUMBER.fullmatch(text) and math.isfinite(float(text)):
+        is_whole = text.lstrip("+-").isdigit()
+        return str(int(text)) if is_whole else _label_of_float(float(text))
+    if text[:1] in ("[", "{"):  # as a store gives lists and objects
+        try:
+            return group_label(json.loads(text))
+        except (ValueError, RecursionError):
+            return text
+    return json.dumps(text) if text in ("", MISSING) else text
+
+
+def _label_of_float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if value == int(value) if abs(value) < _WHOLE else False:
+        return str(int(value))
+    return _EXPONENT.sub(lambda found: f"e{found[1].replace('+', '')}", repr(value))
+
+
+def _same_numbers(value: Any) -> Any:
+    """Data in which a whole float is the integer that it equals."""
+    if isinstance(value, float) and abs(value) < _WHOLE and value == int(value):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _same_numbers(one) for key, one in value.items()}
+    return [_same_numbers(one) for one in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,123 @@
+"""Runs keep their colours: in every screen, after a restart, and apart for every eye."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import pytest
+
+from albor_tui.look import themes
+from albor_tui.look.run_colours import DASHES, FILE, RUN_TONES, RunColours, RunStyle
+from albor_tui.widgets.chart.dashes import PATTERNS
+
+
+def runs(*names: str, of: str = "sweep") -> list[tuple[str, str]]:
+    return [(name, of) for name in names]
+
+
+def test_a_run_keeps_its_style_whatever_it_is_drawn_with_and_after_a_restart(tmp_path):
+    colours = RunColours(tmp_path / FILE)
+    first = colours.styles(runs("a", "b", "c"))
+    assert [style.tone for style in first.values()] == list(RUN_TONES[:3])
+    assert colours.styles(runs("c", "new", "a"))["c"] == first["c"]
+    colours.close()
+    again = RunColours(tmp_path / FILE)
+    assert again.styles(runs("c", "b")) == {"c": first["c"], "b": first["b"]}
+    # a is removed: whoever comes next gets a place that no run has had
+    assert again.styles(runs("d", "c"))["d"].tone == RUN_TONES[4]
+
+
+def test_beyond_eight_the_colours_come_again_with_another_dash():
+    styles = list(RunColours().styles(runs(*map(str, range(40)))).values())
+    assert {style.dash for style in styles[:8]} == {0}
+    assert {style.dash for style in styles[8:16]} == {1}
+    assert len({(style.tone, style.dash) for style in styles}) == 8 * DASHES
+    assert len({style.letter for style in styles}) == 40
+    assert all(len(PATTERNS[is_ascii]) == DASHES for is_ascii in (False, True))
+
+
+def test_of_two_that_share_a_place_one_gets_another_dash_whatever_their_order():
+    colours = RunColours()
+    colours.styles(runs("a"))
+    colours.styles(runs("z", of="other"))
+    both = [("z", "other"), ("a", "sweep")]
+    found = colours.styles(both)
+    assert found == colours.styles(both[::-1])
+    assert found["a"].tone == found["z"].tone
+    assert {found["a"].dash, found["z"].dash} == {0, 1}
+    assert found["a"].letter != found["z"].letter
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"runs": 7}', '{"runs": [[1], ["s", "a", -1], ["s", "a", true], null]}'],
+)
+def test_a_damaged_file_costs_nothing(tmp_path, text):
+    (tmp_path / FILE).write_text(text)
+    colours = RunColours(tmp_path / FILE)
+    assert colours.styles(runs("a"))["a"] == RunStyle("main", 0, "A")
+    colours.close()
+    assert json.loads((tmp_path / FILE).read_text()) == {"runs": [["sweep", "a", 0]]}
+
+
+def test_a_home_that_cannot_be_written_costs_nothing(tmp_path):
+    colours = RunColours(tmp_path / "gone" / FILE)
+    assert colours.styles(runs("a"))["a"].tone == "main"
+    colours.close()
+    assert not (tmp_path / "gone").exists()
+
+
+def test_two_cockpits_that_write_lose_no_run(tmp_path):
+    one, other = RunColours(tmp_path / FILE), RunColours(tmp_path / FILE)
+    for colours, name in ((one, "a"), (other, "b")):
+        colours.styles(runs(name))
+        colours.close()
+    kept = json.loads((tmp_path / FILE).read_text())["runs"]
+    assert {run for _, run, _ in kept} == {"a", "b"}
+
+
+# Machado, Oliveira and Fernandes (2009): what eyes see that lack one kind of cone, in linear RGB
+_EYES = {
+    "red": ((0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)),
+    "green": ((0.3673, 0.8607, -0.2280), (0.2801, 0.6725, 0.0474), (-0.0118, 0.0429, 0.9689)),
+    "blue": ((1.2555, -0.0767, -0.1788), (-0.0784, 0.9308, 0.1476), (0.0047, 0.6914, 0.3039)),
+}
+_SEEN = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+
+
+def oklab(colour: str, eye: tuple) -> tuple[float, ...]:
+    """Ottosson's OKLab of a colour as an eye sees it, times 100."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    r, g, b = (max(0.0, sum(a * c for a, c in zip(row, linear, strict=True))) for row in eye)
+    cones = (
+        0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b,
+        0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b,
+        0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b,
+    )
+    lo, me, sh = (cone ** (1 / 3) * 100 for cone in cones)
+    return (
+        0.2104542553 * lo + 0.7936177850 * me - 0.0040720468 * sh,
+        1.9779984951 * lo - 2.4285922050 * me + 0.4505937099 * sh,
+        0.0259040371 * lo + 0.7827717662 * me - 0.8086757660 * sh,
+    )
+
+
+@pytest.mark.parametrize("look", [t for t in themes.ALL if not t.ansi], ids=lambda t: t.name)
+def test_eight_tones_are_apart_on_their_ground(look):
+    tones = [look.variables[f"line-{tone}"] for tone in RUN_TONES]
+
+    def nearest(eye: tuple) -> float:
+        seen = [oklab(tone, eye) for tone in tones]
+        return min(math.dist(a, b) for a, b in itertools.combinations(seen, 2))
+
+    assert nearest(_SEEN) > 8
+    # where a theme is not made for these eyes some pairs are told apart by their dash alone
+    least = 7.5 if look.name == "albor-colour-blind" else 2
+    assert min(map(nearest, _EYES.values())) > least
+
+
+def test_sixteen_colours_have_eight_of_their_own():
+    assert len({themes.ANSI.variables[f"line-{tone}"] for tone in RUN_TONES}) == len(RUN_TONES)

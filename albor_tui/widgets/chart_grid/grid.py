@@ -9,33 +9,28 @@ smoothed and how y is measured belongs to each chart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
-from albor_tui.look import glyphs
 from albor_tui.messages import PinAsked
-from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.chart.data import ChartData, Look
-from albor_tui.widgets.chart_grid.board import Board
+from albor_tui.widgets.chart.data import Look
+from albor_tui.widgets.chart_grid.board import ChartBoard
 from albor_tui.widgets.chart_grid.head import ChartHead, HeadFacts
-from albor_tui.widgets.chart_grid.heading import SectionHeading, heading_facts
-from albor_tui.widgets.chart_grid.layers import highest, layer_table
+from albor_tui.widgets.chart_grid.heading import SectionHeading
 from albor_tui.widgets.chart_grid.looks import Looks
-from albor_tui.widgets.chart_grid.pages import GridPages, Item, Place
+from albor_tui.widgets.chart_grid.pages import GridPages
 from albor_tui.widgets.chart_grid.picture import GridPicture
-from albor_tui.widgets.chart_grid.sections import Cell, Folds, Section
-from albor_tui.widgets.distribution.heat_map import HeatMap
+from albor_tui.widgets.chart_grid.sections import Cell, ChartSection, Folds
 
 POINTS = (128, 800)  # per curve: the least and the most that is asked for
 
@@ -95,14 +90,12 @@ class ChartGrid(Widget, can_focus=True):
         self._looks = Looks()
         self._pages = GridPages()
         self._first_before = 0
-        self._places: list[tuple[Widget, Item | None]] = []
-        self._titles: dict[Widget, Content] = {}  # of panels
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="chart-top"):
             yield Input(id="chart-find", placeholder="part of a name, or a regex")
             yield ChartHead(id="chart-head")
-        yield Board(id="charts")
+        yield ChartBoard(self._pages, self._looks, id="charts")
 
     def on_mount(self) -> None:
         self.watch(self.screen, "maximized", self._maximized, init=False)
@@ -115,7 +108,7 @@ class ChartGrid(Widget, can_focus=True):
     @property
     def shown(self) -> tuple[str, ...]:
         """The keys on the screen."""
-        return tuple(key for _, item in self._places if isinstance(item, Cell) for key in item.keys)
+        return tuple(key for cell in self._board.cells for key in cell.keys)
 
     @property
     def current(self) -> str | None:
@@ -124,14 +117,9 @@ class ChartGrid(Widget, can_focus=True):
         return chosen.name if isinstance(chosen, Cell) and not chosen.is_panel else None
 
     @property
-    def look(self) -> Look:
+    def chosen_look(self) -> Look:
         """The look of the chosen chart."""
-        return self._looks.look(self.current or "")
-
-    @property
-    def unfolded(self) -> tuple[str, ...]:
-        """The sections that were opened, and with "-" before them those that were folded."""
-        return self._pages.folds.changes
+        return self._looks.chart_look(self.current or "")
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -141,7 +129,7 @@ class ChartGrid(Widget, can_focus=True):
     def begin(self, unfolded: Iterable[str], smoothing: int | None = None) -> None:
         """Show sections and lines as they were left."""
         self._pages.folds = Folds(unfolded)
-        self._looks = Looks(smoothing)
+        self._looks = self._board.looks = Looks(smoothing)
         self._arrange()
 
     def watch_picture(self, old: GridPicture | None, new: GridPicture | None) -> None:
@@ -149,7 +137,7 @@ class ChartGrid(Widget, can_focus=True):
             return
         is_same = (new.keys, new.pins) == (self._pages.keys, self._pages.pins)
         self._pages.replace_keys(new.keys, new.pins)
-        if is_same and self._places:
+        if is_same:
             self._fill()
         else:
             self._arrange()
@@ -159,91 +147,36 @@ class ChartGrid(Widget, can_focus=True):
         self.call_after_refresh(self._arrange)
 
     def on_focus(self) -> None:
-        self._choose(is_here=True)  # Textual marks the grid as focused only after this
+        self._board.focus_chosen()  # Textual marks the grid as focused only after this
+
+    @property
+    def _board(self) -> ChartBoard:
+        return self.query_one(ChartBoard)
 
     def _arrange(self) -> None:
         """Arrange as many lines as fit, each chart with its key."""
         if not self.is_attached or not self.is_mounted:
             return
-        board = self.query_one(Board)
+        board = self._board
         is_here = self.has_focus or board.has_focus_within
-        width, height = board.size
-        self._pages.fit(width, height)
-        items: list[tuple[Item | None, Place]] = [*self._pages.places(width, height)]
-        items = items or [(None, (0, 0, width, height))]
-        widgets = board.lay([(_maker(item), place) for item, place in items])
-        self._places = [(widget, item) for widget, (item, _) in zip(widgets, items, strict=True)]
-        if not all(widget.is_mounted for widget in widgets):
+        if board.arrange_page():
             self.call_after_refresh(self._fill)  # by their widths
         self._fill()
-        self._choose(is_here=is_here)
+        if is_here:
+            board.focus_chosen()
         self.refresh_bindings()  # sections come and go
 
     def _fill(self) -> None:
         """Give every place its key, its curve and the common look."""
-        if not self.is_attached or not self._places:
-            return
-        opened = self._pages.opened
-        for widget, item in self._places:
-            if isinstance(widget, SectionHeading) and isinstance(item, Section):
-                widget.facts = heading_facts(item, is_open=item.name in opened)
-            elif isinstance(widget, HeatMap) and isinstance(item, Cell):
-                self._fill_panel(widget, item)
-            elif isinstance(widget, Chart) and isinstance(item, Cell):
-                self._give(widget, item.name)
-            elif isinstance(widget, Chart):
-                words = "" if self.picture is None else self.picture.why_empty(self._pages.words)
-                widget.entitle(Content(""))
-                widget.data = ChartData(empty=words)
-        self._show_head()
-        self._ask()
-
-    def _give(self, chart: Chart, key: str) -> None:
-        if self.picture is not None:
-            pin = f"{glyphs.current.pin} " if key in self._pages.pins else ""
-            chart.entitle(Content.styled(pin, "$warning") + self.picture.title(key))
-            chart.look = self._looks.look(key)
-            chart.data = self.picture.chart(key)
-
-    def _fill_panel(self, panel: HeatMap, cell: Cell) -> None:
-        if self.picture is None:
-            return
-        curves = [self.picture.key_curves(key) for key in cell.keys]
-        count = (f"  {len(cell.keys)}", "$ink-muted")
-        title = Content.assemble(styled.text(cell.name), count)
-        if (top := highest(cell, curves)) is not None:
-            row, value = top
-            title += Content.assemble(
-                ("  highest ", "$ink-muted"), styled.text(f"{row} {value:.3g}")
-            )
-        if not title.is_same(self._titles.get(panel, Content(""))):
-            self._titles[panel] = panel.border_title = title  # setting it repaints all of it
-        gutter = max(map(len, cell.rows)) + 1
-        columns = max(1, panel.content_size.width - gutter)
-        panel.data = layer_table(cell, curves, columns, self._window)
-
-    @property
-    def _charts(self) -> list[Chart]:
-        """The charts on the screen."""
-        return [widget for widget, _ in self._places if isinstance(widget, Chart)]
-
-    @property
-    def _window(self) -> tuple[float, float] | None:
-        """First and last step of the window; None for the whole."""
-        if charts := [chart for chart in self._charts if chart.data.has_points]:
-            return charts[0].steps_shown
-        look = self._looks.shared
-        if look.window is None or look.axis != "step":
-            return None
-        return look.window.low, look.window.high
+        if self.is_attached:
+            self._board.fill(self.picture)
+            self._show_head()
+            self._ask()
 
     def _show_head(self) -> None:
-        every, shown = (
-            self._pages.cells,
-            [item for _, item in self._places if isinstance(item, Cell)],
-        )
+        every, shown, charts = self._pages.cells, self._board.cells, self._board.charts
         first = every.index(shown[0]) + 1 if shown else 0
-        picture, charts = self.picture, self._charts
+        picture = self.picture
         self.query_one(ChartHead).facts = HeadFacts(
             first=first,
             last=first + len(shown) - 1 if shown else 0,
@@ -253,55 +186,41 @@ class ChartGrid(Widget, can_focus=True):
             words=self._pages.words,
             problem=self._pages.problem,
             axis=charts[0].x_word if charts else "step",
-            look=self.look,
-            window=self._window,
+            look=self.chosen_look,
+            window=self._board.window,
         )
 
     def _ask(self) -> None:
         shown = self.shown
         if not shown:
             return
-        lo, hi = margins(self._window)
-        width = max(w.content_size.width for w, item in self._places if isinstance(item, Cell))
+        lo, hi = margins(self._board.window)
+        width = self._board.widest
         points = min(max(POINTS[0], -(-4 * width // 64) * 64), POINTS[1])
         wanted = self.Wanted(shown, lo, hi, points)
         if wanted != self.wanted:
             self.wanted = wanted
             self.post_message(wanted)
 
-    def _choose(self, *, is_here: bool) -> None:
-        """Focus what is chosen, if the focus is here."""
-        if is_here and self._places:
-            chosen = (widget for widget, item in self._places if item == self._pages.chosen)
-            next(chosen, self._places[0][0]).focus()
-
     @on(events.DescendantFocus)
     def _follow_focus(self, event: events.DescendantFocus) -> None:
-        for widget, item in self._places:
-            if event.widget is widget and item is not None and item != self._pages.chosen:
-                self._pages.choose(item)
-                self._show_head()
+        item = self._board.item_at(event.widget)
+        if item is not None and item != self._pages.chosen:
+            self._pages.choose(item)
+            self._show_head()
 
     @on(Chart.Looked)
     def _share_look(self, message: Chart.Looked) -> None:
         message.stop()
-        new, key = message.look, self._key_at(message.chart)
-        old = self._looks.look(key)
-        self._looks.change(key, new)
-        if new.smoothing != old.smoothing:
+        new, item = message.look, self._board.item_at(message.chart)
+        if item is None:
+            return
+        if new.smoothing != self._looks.chart_look(item.name).smoothing:
             self.post_message(self.SmoothingChanged(new.smoothing))
-        for widget, item in self._places:
-            if isinstance(widget, Chart) and isinstance(item, Cell):
-                widget.look = self._looks.look(item.name)
-            elif (
-                isinstance(widget, HeatMap) and isinstance(item, Cell) and new.window != old.window
-            ):
-                self._fill_panel(widget, item)
+        self._looks.change(item.name, new)
+        self._board.share_looks(self.picture)
         self._show_head()
         self._ask()
-
-    def _key_at(self, chart: Chart) -> str:
-        return next((item.name for widget, item in self._places if widget is chart and item), "")
 
     def action_move(self, columns: int, rows: int) -> None:
         self._pages.move(columns, rows)
@@ -315,7 +234,7 @@ class ChartGrid(Widget, can_focus=True):
     def _find_sought(self) -> None:
         if self._pages.find_sought():
             self._arrange()
-            self._choose(is_here=True)
+            self._board.focus_chosen()
 
     def action_page(self, pages: int) -> None:
         self._pages.turn(pages)
@@ -330,7 +249,7 @@ class ChartGrid(Widget, can_focus=True):
         self.action_move(0, -1)
 
     def on_click(self, event: events.Click) -> None:
-        if event.chain == 2 and event.widget in [widget for widget, _ in self._places]:
+        if event.chain == 2 and self._board.item_at(event.widget) is not None:
             self.action_open()
 
     def action_open(self) -> None:
@@ -340,14 +259,16 @@ class ChartGrid(Widget, can_focus=True):
         if chosen is None or is_chart or self._pages.is_solo:
             self.action_full()
         else:
-            self._toggle(chosen)
+            self._pages.toggle(chosen)
+            self._refold()
 
     def action_fold(self) -> None:
         """Fold the section in which the chosen chart is; on a heading also open it."""
         chosen = self._pages.chosen
-        section = chosen if isinstance(chosen, Section) else self._pages.section_at(chosen)
+        section = chosen if isinstance(chosen, ChartSection) else self._pages.section_at(chosen)
         if section is not None:
-            self._toggle(section)
+            self._pages.toggle(section)
+            self._refold()
 
     def action_fold_all(self) -> None:
         self._pages.toggle_all()
@@ -356,20 +277,17 @@ class ChartGrid(Widget, can_focus=True):
     @on(SectionHeading.ToggleAsked)
     def _click_heading(self, message: SectionHeading.ToggleAsked) -> None:
         message.stop()
-        self._toggle(message.section)
-
-    def _toggle(self, item: Item) -> None:
-        self._pages.toggle(item)
+        self._pages.toggle(message.section)
         self._refold()
 
     def _refold(self) -> None:
         self._arrange()
-        self.post_message(self.SectionsChanged(self.unfolded))
+        self.post_message(self.SectionsChanged(self._pages.folds.changes))
 
     def action_full(self) -> None:
         if self.screen.maximized is self:
             self.screen.minimize()
-        elif not isinstance(self._pages.chosen, Section):
+        elif not isinstance(self._pages.chosen, ChartSection):
             self.screen.maximize(self, container=False)
 
     def _maximized(self, widget: Widget | None) -> None:
@@ -418,22 +336,9 @@ class ChartGrid(Widget, can_focus=True):
     def _end_search(self, message: Input.Submitted | None = None) -> None:
         if message is not None:
             message.stop()
-        self._choose(is_here=True)
+        self._board.focus_chosen()
         # a box that is hidden while it has the focus would let the screen choose who is next
         self.call_after_refresh(self.remove_class, "-searching")
-
-
-def _new_chart() -> Widget:
-    chart = Chart(classes="-keys")
-    chart.brings_finer = True
-    return chart
-
-
-def _maker(item: Item | None) -> Callable[[], Widget]:
-    """Who makes the widget of an item."""
-    if isinstance(item, Section):
-        return SectionHeading
-    return HeatMap if item is not None and item.is_panel else _new_chart
 
 
 def margins(window: tuple[float, float] | None) -> tuple[int | None, int | None]:

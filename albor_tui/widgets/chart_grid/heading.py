@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from albor_tui.look import glyphs
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.chart_grid.sections import Section
+from albor_tui.widgets.chart_grid.sections import ChartSection
 
 MOST_NAMED = 40  # keys that a line could have room for
 
@@ -22,7 +22,7 @@ MOST_NAMED = 40  # keys that a line could have room for
 class HeadingFacts:
     """The contents of a heading: names of keys are told of what is folded."""
 
-    section: Section | None = None
+    section: ChartSection | None = None
     is_open: bool = False
     named: tuple[str, ...] = ()
 
@@ -36,7 +36,7 @@ class SectionHeading(Widget, can_focus=True):
     class ToggleAsked(Message):
         """The section is to be opened or folded."""
 
-        section: Section
+        section: ChartSection
 
     def watch_facts(self, old: HeadingFacts, new: HeadingFacts) -> None:
         if old != new or counts(old) != counts(new):
@@ -61,7 +61,7 @@ def counts(facts: HeadingFacts) -> int:
     return 0 if facts.section is None else len(facts.section.keys)
 
 
-def heading_facts(section: Section, *, is_open: bool) -> HeadingFacts:
+def heading_facts(section: ChartSection, *, is_open: bool) -> HeadingFacts:
     """The facts of a section, with the names that tell its keys apart."""
     names = [] if is_open else [cell.name for cell in section.cells[:MOST_NAMED]]
     low, high = min(names, default=""), max(names, default="")

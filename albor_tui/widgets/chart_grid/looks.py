@@ -18,12 +18,12 @@ class Looks:
             self.shared = self.shared.smoothed(smoothing - self.shared.smoothing)
         self._own: dict[str, Look] = {}
 
-    def look(self, key: str) -> Look:
+    def chart_look(self, key: str) -> Look:
         return self._joined(self._own.get(key, self.shared), self.shared)
 
     def change(self, key: str, new: Look) -> None:
         """One chart is looked at otherwise."""
-        if new != self._joined(self.look(key), new):
+        if new != self._joined(self.chart_look(key), new):
             self._own[key] = new
         self.shared = self._joined(self.shared, new)
 

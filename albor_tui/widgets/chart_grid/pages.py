@@ -16,15 +16,15 @@ from albor_tui.widgets.chart_grid.sections import (
     FEW,
     PINNED,
     Cell,
+    ChartSection,
     Folds,
-    Section,
     group_sections,
 )
 
 CHART_WIDTH, CHART_HEIGHT = 38, 8  # the least that can be read
 MOST_COLUMNS = 5
 
-Item = Cell | Section
+Item = Cell | ChartSection
 Place = tuple[int, int, int, int]  # x, y, width, height
 
 
@@ -36,9 +36,9 @@ class Line:
     columns: int = 1
 
     @property
-    def heading(self) -> Section | None:
+    def heading(self) -> ChartSection | None:
         first = self.items[0]
-        return first if isinstance(first, Section) else None
+        return first if isinstance(first, ChartSection) else None
 
 
 class GridPages:
@@ -57,7 +57,7 @@ class GridPages:
         self.first = self.end = 0  # lines on the screen
         self.is_solo = False
         self._search: re.Pattern[str] | None = None
-        self._known: tuple[Section, ...] = ()
+        self._known: tuple[ChartSection, ...] = ()
         self._height, self._column = 1, 0
 
     @property
@@ -121,9 +121,9 @@ class GridPages:
         elif item.is_family:
             self.chosen = Cell(item.name, item.keys)
 
-    def section_at(self, item: Item | None) -> Section | None:
+    def section_at(self, item: Item | None) -> ChartSection | None:
         """The section, or the opened family, in which an item stands."""
-        found: Section | None = None
+        found: ChartSection | None = None
         for line in self.lines:
             found = line.heading or found
             if item in line.items:
@@ -250,7 +250,7 @@ class GridPages:
                 yield from self._lay_section(section, opened, columns)
 
     def _lay_section(
-        self, section: Section, opened: frozenset[str], columns: int
+        self, section: ChartSection, opened: frozenset[str], columns: int
     ) -> Iterator[Line]:
         families = [cell for cell in section.cells if cell.is_panel and cell.name in opened]
         cells = [
@@ -261,7 +261,7 @@ class GridPages:
         yield from chart_rows(cells, columns)
         for family in families:
             members = tuple(Cell(key, (key,)) for key in family.keys if key not in self.pins)
-            yield Line((Section(family.name, family.keys, members, is_family=True),))
+            yield Line((ChartSection(family.name, family.keys, members, is_family=True),))
             yield from chart_rows(members, columns)
 
     def _end(self, first: int) -> int:
@@ -314,13 +314,13 @@ def chart_rows(cells: Sequence[Cell], columns: int) -> Iterator[Line]:
         yield Line(tuple(cells[i : i + across]), across)
 
 
-def _sections(keys: Sequence[str], pins: Sequence[str]) -> tuple[Section, ...]:
+def _sections(keys: Sequence[str], pins: Sequence[str]) -> tuple[ChartSection, ...]:
     """The sections; a few keys of the run itself are one without a name."""
     own = [key for key in keys if not is_of_machine(key)]
     few = own or list(keys)
     if 0 < len(few) <= FEW:
-        lead = Section("", tuple(few), tuple(Cell(key, (key,)) for key in few))
+        lead = ChartSection("", tuple(few), tuple(Cell(key, (key,)) for key in few))
         return (lead, *group_sections(key for key in keys if key not in few))
     pinned = tuple(key for key in pins if key in keys)
-    lead = Section(PINNED, pinned, tuple(Cell(key, (key,)) for key in pinned))
+    lead = ChartSection(PINNED, pinned, tuple(Cell(key, (key,)) for key in pinned))
     return (*([lead] if pinned else []), *group_sections(keys))

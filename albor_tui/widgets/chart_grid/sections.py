@@ -42,7 +42,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Section:
+class ChartSection:
     """Keys that are folded together, and what is shown of them when they are not. An opened family
     is one as well."""
 
@@ -75,14 +75,14 @@ def section_name(key: str) -> str:
     return first if slash and first else PLAIN
 
 
-def group_sections(keys: Iterable[str]) -> tuple[Section, ...]:
+def group_sections(keys: Iterable[str]) -> tuple[ChartSection, ...]:
     """Sections in the order in which their first keys come, the machine last."""
     found: dict[str, list[str]] = {}
     for key in keys:
         found.setdefault(section_name(key), []).append(key)
     if MACHINE in found:
         found[MACHINE] = found.pop(MACHINE)
-    return tuple(Section(name, tuple(some), _cells(some)) for name, some in found.items())
+    return tuple(ChartSection(name, tuple(some), _cells(some)) for name, some in found.items())
 
 
 def _cells(keys: Iterable[str]) -> tuple[Cell, ...]:
@@ -133,7 +133,7 @@ class Folds:
         for oldest in list(self._said)[:-MOST_SAID]:
             del self._said[oldest]
 
-    def opened(self, sections: Iterable[Section]) -> frozenset[str]:
+    def opened(self, sections: Iterable[ChartSection]) -> frozenset[str]:
         """Names of the sections and families that are open."""
         found, room, is_first = set(), FEW, True
         for section in sections:

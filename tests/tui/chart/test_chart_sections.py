@@ -19,7 +19,7 @@ from albor_tui.widgets.chart_grid.head import ChartHead
 from albor_tui.widgets.chart_grid.heading import SectionHeading, heading_facts, heading_line
 from albor_tui.widgets.chart_grid.layers import layer_table
 from albor_tui.widgets.chart_grid.pages import GridPages
-from albor_tui.widgets.chart_grid.sections import Cell, Folds, layer_parts, group_sections
+from albor_tui.widgets.chart_grid.sections import Cell, Folds, group_sections, layer_parts
 from albor_tui.widgets.distribution.heat_map import HeatMap
 
 PARTS = ("norm", "mean", "std", "rms", "max", "min", "dead", "ratio", "out", "in", "cos", "bias")

@@ -64,7 +64,9 @@ class Glyphs:
     budget: str
     rule: str
     degree: str
+    plus_minus: str
     mark_low: str
+    upper_half: str
 
 
 UNICODE = Glyphs(
@@ -115,7 +117,9 @@ UNICODE = Glyphs(
     budget="┃",
     rule="─",
     degree="°",
+    plus_minus="±",
     mark_low="▼",
+    upper_half="▀",
 )
 
 ASCII = Glyphs(
@@ -166,7 +170,9 @@ ASCII = Glyphs(
     budget="|",
     rule="-",
     degree="",
+    plus_minus="+-",
     mark_low="v",
+    upper_half='"',
 )
 
 current = UNICODE

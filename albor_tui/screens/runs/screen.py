@@ -37,7 +37,7 @@ EMPTY = (
 ON_RUNS = frozenset(  # actions that are nothing without a run
     {
         *("open", "stop", "pause", "checkpoint", "retry", "diff", "select", "select_all"),
-        *("sort", "reverse", "group", "group_by", "columns", "fold_all"),
+        *("workspace", "sort", "reverse", "group", "group_by", "columns", "fold_all"),
         *("tag", "note", "rename", "pin", "export", "report"),
     }
 )
@@ -68,6 +68,7 @@ class RunsScreen(ArrangingScreen):
         Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),
         Binding("n", "launch", "New", tooltip="Launch a run from a config"),
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
+        Binding("w", "workspace", "Workspace", tooltip="The selected runs, or all, in one picture"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
         Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
@@ -87,7 +88,7 @@ class RunsScreen(ArrangingScreen):
         super().__init__()
         self._tails: dict[str, str] = {}  # behind names that are not unique, by id
         self._problem = ""  # as it stands above the list
-        self._has_news = False
+        self._has_news = self._awaits_workspace = False
         self._titles: tuple[str, Content] = ("", Content(""))
         self._highlighted: RunView | None = None  # read by the poll thread: one reference, atomic
         self._is_chosen = threading.Event()
@@ -128,6 +129,7 @@ class RunsScreen(ArrangingScreen):
 
     def _adopt_view(self) -> None:
         self._listing.show(self.cockpit.views.current)
+        self._awaits_workspace = self.cockpit.views.current.screen == "workspace"
         box = self.query_one("#filter", Input)
         with box.prevent(Input.Changed):
             box.value = self._listing.words
@@ -210,6 +212,7 @@ class RunsScreen(ArrangingScreen):
             table.show_first()
         elif is_asked:
             table.reveal()
+        self._open_awaited()
 
     def _share_room(self) -> None:
         """A list that is shorter than its place leaves the rest to the preview. A filter does not
@@ -346,6 +349,26 @@ class RunsScreen(ArrangingScreen):
 
         names = {view.id: self.name_of(view) for view in table.runs if view.id in compared}
         self.app.push_screen(DiffScreen(compared, names))
+
+    def action_workspace(self) -> None:
+        """The selected runs, or all that are listed, in one picture."""
+        from albor_tui.screens.workspace.screen import WorkspaceScreen
+
+        table = self.query_one(RunTable)
+        views = table.acted_on if table.selection.chosen else table.runs
+        if views:
+            names = {view.id: self.name_of(view) for view in views}
+            self.app.push_screen(WorkspaceScreen(views, names))
+
+    def _open_awaited(self) -> None:
+        """Open the workspace that the view is of, once it is known which runs are listed."""
+        is_known = self._listing.view.is_complete and not self._listing.is_unanswered
+        if self._awaits_workspace and is_known and self.is_current:
+            self._awaits_workspace = False
+            self.action_workspace()
+
+    def on_screen_resume(self) -> None:
+        self.call_later(self._open_awaited)
 
     def action_launch(self) -> None:
         from albor_tui.screens.launch import LaunchScreen

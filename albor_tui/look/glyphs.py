@@ -66,6 +66,7 @@ class Glyphs:
     degree: str
     plus_minus: str
     mark_low: str
+    upper_half: str
 
 
 UNICODE = Glyphs(
@@ -118,6 +119,7 @@ UNICODE = Glyphs(
     degree="°",
     plus_minus="±",
     mark_low="▼",
+    upper_half="▀",
 )
 
 ASCII = Glyphs(
@@ -170,6 +172,7 @@ ASCII = Glyphs(
     degree="",
     plus_minus="+-",
     mark_low="v",
+    upper_half='"',
 )
 
 current = UNICODE

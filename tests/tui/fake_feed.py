@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName, LogWindow
+from albor_core.feed.archive.media import MediumView, MediumWanted
 from albor_core.feed.archive.patch import FileChange, Patch
 from albor_core.feed.archive.traced import TracedBricks
 from albor_core.feed.attention.item import AttentionList
@@ -707,6 +708,10 @@ class FakeArchive:
         self.asked["card"] += 1
         return self._source.card
 
+    def medium(self, wanted: MediumWanted) -> MediumView:
+        self.asked["medium"] += 1
+        return self._source.medium(wanted)
+
     def data(self) -> RunData:
         self.asked["data"] += 1
         return self._source.data
@@ -822,6 +827,9 @@ class FakeSource:
         self.shelf = SHELF
         self.traced = TracedBricks()
         self.card = CARD
+        self.medium: Callable[[MediumWanted], MediumView] = lambda wanted: MediumView(
+            wanted.key, wanted.kind, problem="nothing was kept"
+        )
         self.data = RunData("It recorded no data.")
         self.events: tuple[EventRow, ...] = EVENTS
         self.crashes: tuple[CrashView, ...] = ()

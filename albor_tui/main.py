@@ -103,7 +103,7 @@ def _web(options: argparse.Namespace) -> int:
     from albor_tui.web import serve
 
     _resolve(options.target)  # a wrong name is said here and not in a browser
-    views = _views(options)
+    views = open_views(options, is_read_only=True)  # each cockpit has its own
     theme = views.current.theme if views.current.theme in THEMES else "dark"
     arguments = ["--theme", theme if options.theme == "auto" else options.theme]
     arguments += ["--view", options.view] if options.view else []
@@ -207,7 +207,7 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
     return find_run(target), None
 
 
-def _views(options: argparse.Namespace) -> ViewKeeper:
+def open_views(options: argparse.Namespace, *, is_read_only: bool = False) -> ViewKeeper:
     """The views of this home, on the last one, or on that which was asked for. Raises
     NotFoundError, ConfigError.
     """
@@ -215,7 +215,7 @@ def _views(options: argparse.Namespace) -> ViewKeeper:
     from albor_tui.model.views import ViewKeeper
 
     file = ViewsFile()
-    views = ViewKeeper(file, is_read_only=options.read_only)
+    views = ViewKeeper(file, is_read_only=is_read_only or options.read_only)
     if options.view is not None:
         file.read().view(options.view, file.path)  # a damaged file stays where it is
     views.load(with_filter=options.target is None)
@@ -242,7 +242,7 @@ def _cockpit(options: argparse.Namespace) -> int:
         from albor_tui.model.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
 
         source, desk, launchpad = ReadOnlySource(place), ReadOnlyDesk(place), ReadOnlyLaunchpad()
-    views, theme = _views(options), options.theme
+    views, theme = open_views(options), options.theme
     if theme == "auto":
         theme, last = themes.fitting(), views.current.theme
         theme = last if last in themes.NAMES and theme != "ansi" else theme

@@ -39,6 +39,9 @@ class Glyphs:
     ellipsis: str
     arrow_up: str
     arrow_down: str
+    arrow_left: str
+    arrow_right: str
+    unfolded: str
     check: str
     cross: str
     bar_full: str
@@ -61,6 +64,7 @@ class Glyphs:
     budget: str
     rule: str
     degree: str
+    plus_minus: str
     mark_low: str
     upper_half: str
 
@@ -88,6 +92,9 @@ UNICODE = Glyphs(
     ellipsis="…",
     arrow_up="↑",
     arrow_down="↓",
+    arrow_left="←",
+    arrow_right="→",
+    unfolded="▾",
     check="✓",
     cross="✗",
     bar_full="━",
@@ -110,6 +117,7 @@ UNICODE = Glyphs(
     budget="┃",
     rule="─",
     degree="°",
+    plus_minus="±",
     mark_low="▼",
     upper_half="▀",
 )
@@ -137,6 +145,9 @@ ASCII = Glyphs(
     ellipsis="~",
     arrow_up="^",
     arrow_down="v",
+    arrow_left="<",
+    arrow_right=">",
+    unfolded="v",
     check="+",
     cross="x",
     bar_full="#",
@@ -159,6 +170,7 @@ ASCII = Glyphs(
     budget="|",
     rule="-",
     degree="",
+    plus_minus="+-",
     mark_low="v",
     upper_half='"',
 )

@@ -122,6 +122,12 @@ class ChartGrid(Widget, can_focus=True):
         return self._looks.chart_look(self.current or "")
 
     @property
+    def charts(self) -> dict[str, Chart]:
+        """The charts on the screen by their keys."""
+        found = ((self._board.item_at(chart), chart) for chart in self._board.charts)
+        return {item.name: chart for item, chart in found if item is not None}
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Every key of the picture."""
         return () if self.picture is None else self.picture.keys
@@ -129,7 +135,8 @@ class ChartGrid(Widget, can_focus=True):
     def begin(self, unfolded: Iterable[str], smoothing: int | None = None) -> None:
         """Show sections and lines as they were left."""
         self._pages.folds = Folds(unfolded)
-        self._looks = self._board.looks = Looks(smoothing)
+        if smoothing is not None:
+            self._looks.smooth_all(smoothing)
         self._arrange()
 
     def watch_picture(self, old: GridPicture | None, new: GridPicture | None) -> None:

@@ -10,13 +10,17 @@ from albor_tui.widgets.chart.data import Look
 class Looks:
     """The look of each chart by its key."""
 
-    def __init__(self, smoothing: int | None = None) -> None:
-        """`smoothing`: of charts that were not changed."""
+    def __init__(self) -> None:
         self.shared = Look()
         """Window, x axis and cursor of all, and the rest of those that were not changed."""
-        if smoothing is not None:
-            self.shared = self.shared.smoothed(smoothing - self.shared.smoothing)
         self._own: dict[str, Look] = {}
+
+    def smooth_all(self, smoothing: int) -> None:
+        """Smooth all charts alike."""
+        self.shared = self.shared.smoothed(smoothing - self.shared.smoothing)
+        self._own = {
+            key: replace(own, smoothing=self.shared.smoothing) for key, own in self._own.items()
+        }
 
     def chart_look(self, key: str) -> Look:
         return self._joined(self._own.get(key, self.shared), self.shared)

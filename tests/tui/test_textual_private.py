@@ -13,7 +13,6 @@ import textwrap
 import pytest
 
 from albor_tui.terminal.textual_private import HOOKS, Hook
-from albor_tui.widgets.chart import light_plotext
 
 
 def own_tree(kind: type) -> ast.Module:
@@ -128,33 +127,3 @@ def test_textual_serve_still_has_the_methods_that_the_web_cockpit_overrides():
     takes = [*inspect.signature(messages).parameters]
     assert takes == ["self", "websocket", "app_service"], "Server._process_messages"
     assert "AppService(" in inspect.getsource(server), "the server makes no AppService of its own"
-
-
-def test_plotext_is_imported_without_the_parts_that_it_does_not_need_here():
-    """In a process of its own: another test may have imported all of it."""
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from albor_tui.widgets.chart.light_plotext import load, _EMPTY; load(); "
-        "print([n for n in _EMPTY if n in sys.modules], "
-        "sys.modules['plotext._signal.signal'].max_unique_pixels)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.split() == ["[]", "1"], "plotext._doc, ._tests or ._signal is not as it was"
-
-
-def test_plotext_still_reads_how_many_colours_it_looks_for():
-    light_plotext.load()
-    import plotext._signal.signal as signal
-
-    names = [node for node in ast.walk(ast.parse(inspect.getsource(signal))) if _reads(node)]
-    assert names, "plotext does not read max_unique_pixels any more: colours cost half the time"
-
-
-def _reads(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and (
-        node.id == "max_unique_pixels" and isinstance(node.ctx, ast.Load)
-    )

@@ -35,6 +35,7 @@ from albor_core.cli.runs.value_groups import (
     value_groups,
     value_table,
 )
+from albor_core.cli.runs.view_option import ListRequest, known_sort, list_request, view_option
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import counted
 
@@ -95,6 +96,7 @@ def _say_global(context: click.Context, parameter: click.Parameter, is_asked: bo
 @click.option("--experiment", help="Show only runs of this experiment.")
 @click.option("--name", help="Show only runs whose name or id contains this.")
 @click.option("--global", is_flag=True, hidden=True, expose_value=False, callback=_say_global)
+@view_option
 @db_option
 @json_option
 def ls(
@@ -108,6 +110,7 @@ def ls(
     by: str | None,
     experiment: str | None,
     name: str | None,
+    view: str | None,
     db: str | None,
     as_json: bool,
 ) -> None:
@@ -129,19 +132,21 @@ def ls(
     """
     from albor_core.run.values.directions import parse_goals
 
+    if grouped and by is not None:
+        raise UsageError("cannot group twice: --group and --group-by", hint="one of them")
+    listed = list_request(view, terms, sort, reverse, columns, None if grouped else by)
     request = _Request(
-        _filter(" ".join(terms)),
-        [word.strip() for word in (columns or "").split(",") if word.strip()],
-        {"limit": limit, "sort": sort, "experiment": experiment, "name": name},
+        listed,
+        _filter(" ".join(listed.terms)),
         parse_goals(goals),
-        reverse,
-        _grouping(grouped, by, limit),
-        by,
-        GroupOrder(sort if _is_given("sort") else by, is_reversed=reverse),
+        limit,
+        experiment,
+        name,
+        grouped,
     )
-    is_whole = not (terms or experiment or name)
-    found = Listing((), 0, {}, {}, (), {}, None if request.grouping is None else ())
-    seen = _Seen(found, empty_groups(by), Absent([], 0), [])
+    is_whole = not (listed.terms or experiment or name)
+    found = Listing((), 0, {}, {}, (), {}, () if grouped else None)
+    seen = _Seen(found, empty_groups(listed.by), Absent([], 0), [])
     reader = open_table(db)
     if reader is not None:
         with reader:
@@ -150,16 +155,23 @@ def ls(
 
 
 class _Request(NamedTuple):
-    """What is asked for. `grouping`: see _grouping; `by`: see value_groups."""
+    """What is asked for. `grouped`: by config."""
 
+    listed: ListRequest
     where: Filter
-    wanted: list[str]
-    asked: dict[str, Any]
     goals: Goals
-    reverse: bool
-    grouping: int | None
-    by: str | None
-    order: GroupOrder
+    limit: int
+    experiment: str | None
+    name: str | None
+    grouped: bool
+
+    def grouping(self, by: str | None) -> int | None:
+        """How many groups of runs of one config are wanted, None for none at all: all of them where
+        runs are grouped by a value, since they say which ranks belong to one run.
+        """
+        if by is not None:
+            return _MOST
+        return self.limit if self.grouped else None
 
 
 class _Seen(NamedTuple):
@@ -176,36 +188,35 @@ def _read(reader: RunList, request: _Request, seen: _Seen, *, is_here: bool) -> 
     if is_here:
         absent = absent_runs(reader)
         seen = seen._replace(absent=absent, begun=_bring_in(absent.coming))
-    asked, by = request.asked, request.by
-    _refuse_key(reader, by)
-    descending = reader.is_descending(asked["sort"], request.goals, asked["experiment"])
-    asked = {**asked, "descending": descending != request.reverse}
+    listed = request.listed
+    sort, by = known_sort(listed, reader), _known_key(listed, reader)
+    descending = reader.is_descending(sort, request.goals, request.experiment)
+    asked = {
+        "limit": request.limit,
+        "sort": sort,
+        "descending": descending != listed.reverse,
+        "experiment": request.experiment,
+        "name": request.name,
+    }
     make = _current if is_here else _listing
-    found = make(reader, request.where, request.wanted, asked, grouping=request.grouping)
-    order = request.order._replace(is_descending=descending)
-    return seen._replace(found=found, groups=value_groups(reader, found, by, request.wanted, order))
+    found = make(reader, request.where, listed.columns, asked, grouping=request.grouping(by))
+    _refuse_unknown(reader, found, listed.columns, is_of_view="columns" in listed.of_view)
+    order = GroupOrder(sort if listed.is_sorted else by, descending, listed.reverse)
+    groups = value_groups(reader, found, by, listed.columns, order)
+    return seen._replace(found=found, groups=groups)
 
 
 def _show(seen: _Seen, request: _Request, *, is_whole: bool, as_json: bool) -> None:
     found, groups = seen.found, seen.groups
     if groups is not None and (as_json or groups.groups):
-        _show_groups(groups, found, request.asked["limit"], as_json=as_json)
+        _show_groups(groups, found, request.limit, as_json=as_json)
     elif as_json:
         emit(_document(found))
     else:
         is_behind = is_whole and seen.absent.missing > 0
-        _print_listing(found, request.wanted, is_whole=is_whole, is_behind=is_behind)
+        _print_listing(found, request.listed.columns, is_whole=is_whole, is_behind=is_behind)
         _tell_of_states(found, request.where)
     _print_notes(found, seen.absent.missing if is_whole else 0, seen.begun)
-
-
-def _grouping(is_by_config: bool, by: str | None, limit: int) -> int | None:
-    """How many groups of runs of one config are wanted, None for none at all: all of them where
-    runs are grouped by a value, since they say which ranks belong to one run.
-    """
-    if is_by_config and by is not None:
-        raise UsageError("cannot group twice: --group and --group-by", hint="one of them")
-    return _MOST if by is not None else limit if is_by_config else None
 
 
 def _print_notes(found: Listing, missing: int, begun: Sequence[str]) -> None:
@@ -221,11 +232,6 @@ def _print_notes(found: Listing, missing: int, begun: Sequence[str]) -> None:
         print_note(f"just begun, and not in the list yet: {_some(begun)}")
     for line in _shortfalls(found.arrears):
         print_note(line)
-
-
-def _is_given(option: str) -> bool:
-    source = click.get_current_context().get_parameter_source(option)
-    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _bring_in(coming: Sequence[RunDir]) -> list[str]:
@@ -355,8 +361,6 @@ def _listing(
         total = max(total, reader.count(where, words))
     ids = [row.id for row in rows]
     cells = reader.cells(ids, columns)
-    by_column = zip(columns, *cells.values(), strict=True)
-    _refuse_unknown(reader, [column for column, *found in by_column if not {*found} - {None}])
     now = {row.id: now_of(row) for row in rows}
     return Listing(
         tuple(one.row for one in now.values()),
@@ -396,25 +400,42 @@ def _extra(wanted: Sequence[str]) -> list[ListColumn]:
     return [parse_column(word) for word in wanted if word not in FIELDS]
 
 
-def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
-    """Raise UsageError if a column names what no run of a store with runs has."""
+def _refuse_unknown(
+    reader: RunList, found: Listing, wanted: Sequence[str], *, is_of_view: bool
+) -> None:
+    """Raise UsageError if a column names what no run of a store with runs has; one of a view stays
+    empty, with a note.
+    """
     from albor_core.store.query.listing import TEXT_COLUMNS
 
+    by_column = zip(_extra(wanted), *found.values.values(), strict=True)
+    columns = [column for column, *values in by_column if not {*values} - {None}]
     asked = (one for one in columns if one.stat or one.name not in TEXT_COLUMNS)
-    unknown = next((column.name for column in asked if not reader.is_known(*column)), None)
-    if unknown is None or reader.is_empty():
+    gone = [column.name for column in asked if not reader.is_known(*column)]
+    if not gone or reader.is_empty():
         return
-    raise _unknown(reader, unknown, "show column")
+    if is_of_view:
+        names = ", ".join(clean(name) for name in gone)
+        print_note(f"no run has {names}, of the view's columns")
+        return
+    raise _unknown(reader, gone[0], "show column")
 
 
-def _refuse_key(reader: RunList, key: str | None) -> None:
-    """Raise UsageError if runs are grouped by what none of a store with runs has."""
+def _known_key(listed: ListRequest, reader: RunList) -> str | None:
+    """What runs are grouped by. Raises UsageError where no run of a store with runs has it; a view
+    is shown without groups then.
+    """
     from albor_core.store.query.listing import TEXT_COLUMNS
 
-    for column in _extra([] if key is None else [key]):
+    for column in _extra([] if listed.by is None else [listed.by]):
         is_known = reader.is_known(*column) or (column.name in TEXT_COLUMNS and not column.stat)
-        if not is_known and not reader.is_empty():
+        if is_known or reader.is_empty():
+            continue
+        if "by" not in listed.of_view:
             raise _unknown(reader, column.name, "group by")
+        print_note(f"no run has {clean(column.name)}, which the view groups by")
+        return None
+    return listed.by
 
 
 def _unknown(reader: RunList, name: str, verb: str) -> UsageError:

@@ -1,27 +1,30 @@
-"""Lines to braille, by plotext, in one thread.
+"""Lines to braille, in one thread.
 
-plotext keeps one figure per process and is not thread-safe, so one thread owns it; it is imported
-there too, which keeps its 0.06 s out of the first paint. Each line is drawn on its own canvas and
-the canvases are laid over each other here, so that colour stays a matter of the stylesheet.
+Each line is drawn by itself, as the dots that it touches, and lies over those before it; colour
+stays a matter of the stylesheet. Where many lines share a chart the dots of each are kept, so that
+a line that comes or goes costs no more than itself.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
-from itertools import groupby
-from operator import itemgetter
-from typing import Any
+from typing import NamedTuple
 
 from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.dashes import dashed
 from albor_tui.widgets.chart.ticks import Range
 
-_BLANK = frozenset(" \u2800")
+_BRAILLE = 0x2800
+_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a dot, by column and row
+_EDGE = 0.5016  # of a cell, between the ends of an axis and those of the canvas
+MANY = 8  # lines of a chart: beyond that those of each are kept
+MOST_KEPT = 2_000
 TOGETHER_S = 0.05  # the first of many charts waits no longer
 _asked: deque[tuple[PlotJob, Future[Canvas]]] = deque()
 _drawn: list[tuple[float, Callable[[], None]]] = []  # when, and who gives it back; one thread's
@@ -36,7 +39,7 @@ class PlotLine:
     Values that are not finite break the line. `low` and `high`, where given, are the envelope of
     each bucket: a spike inside a bucket is drawn although the mean hides it. A `letter` stands on
     the line, for a chart of more lines than there are colours. A `dash` that is not 0 leaves parts
-    of it out.
+    of it out. A band is what lies between `low` and `high`, shaded.
     """
 
     tone: str
@@ -47,6 +50,7 @@ class PlotLine:
     high: tuple[float, ...] = ()
     letter: str = ""
     dash: int = 0
+    is_band: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,21 @@ class CellRun:
 
 
 Canvas = tuple[tuple[CellRun, ...], ...]
+Dots = dict[int, int]  # bits by cell
+
+
+class _Place(NamedTuple):
+    x: int
+    y: int
+    dash: int
+    width: int
+    height: int
+    across: Range
+    up: Range
+    ascii: bool
+
+
+_kept: dict[_Place, tuple[PlotLine, Dots]] = {}  # the latest drawn last; one thread's
 
 
 def submit(job: PlotJob) -> Future[Canvas]:
@@ -102,16 +121,27 @@ def _thread() -> ThreadPoolExecutor:
 
 def paint(job: PlotJob) -> Canvas:
     """Rows of runs, exactly `height` rows of `width` cells. Plotting thread only."""
-    cells = [[(" ", "")] * job.width for _ in range(job.height)]
+    bits = [0] * (job.width * job.height)
+    texts = [" "] * len(bits)
+    tones = [""] * len(bits)
+    keeps = len(job.lines) > MANY
     for line in job.lines:
-        xs, ys, joined = _points(line, job.x)
-        if xs:
-            plain = line.letter or ("." if line.tone.endswith(FAINT) else "*")
-            marker = plain if job.ascii else "braille"
-            drawn = _draw(job, marker, xs, ys, joined)
-            _lay(cells, dashed(drawn, line.dash, is_ascii=job.ascii), line.tone)
-    _lay_letters(cells, job)
-    return tuple(_runs(row) for row in cells)
+        if line.is_band:
+            _shade(line, job, texts, tones)
+            continue
+        mark = line.letter or ("." if line.tone.endswith(FAINT) else "*")
+        for cell, dots in (_kept_dots if keeps else _dots)(line, job).items():
+            if job.ascii:
+                texts[cell] = mark
+            else:
+                bits[cell] = dots | bits[cell] if tones[cell] == line.tone else dots
+                texts[cell] = chr(_BRAILLE + bits[cell])
+            tones[cell] = line.tone
+    _lay_letters(texts, tones, job)
+    return tuple(
+        _runs(texts[row : row + job.width], tones[row : row + job.width])
+        for row in range(0, len(texts), job.width)
+    )
 
 
 def _points(line: PlotLine, limits: Range) -> tuple[list[float], list[float], list[bool]]:
@@ -136,48 +166,83 @@ def _points(line: PlotLine, limits: Range) -> tuple[list[float], list[float], li
     return xs, ys, joined
 
 
-def _draw(
-    job: PlotJob, marker: str, xs: list[float], ys: list[float], joined: list[bool]
-) -> list[str]:
-    plotext = _plotext()
-    figure = plotext.figure
-    figure.clear()
-    figure.plot_size(job.width, job.height)
-    figure.axes(False)
-    figure.legend(False)
-    figure.ruler("x", "lower").lim(job.x.low, job.x.high).frequency(0)
-    figure.ruler("y", "left").lim(job.y.low, job.y.high).frequency(0)
-    clipped = [min(max(y, job.y.low), job.y.high) for y in ys]
-    # one marker for each point and more: fewer are copied until there are enough, half of the time
-    same = [plotext.marker(marker)] * (len(xs) + 2)
-    signal = figure.signal(xs, clipped, marker=same)
-    signal.lines(True)
-    for i, connected in enumerate(joined):
-        if not connected:
-            signal.line(i, False)
-    figure.draw(signal)
-    return str(figure.build().string(colorless=True)).splitlines()
+def _dots(line: PlotLine, job: PlotJob) -> Dots:
+    """The cells that a line touches, each with the bits of its dots; in ASCII they have one."""
+    across, up = (1, 1) if job.ascii else (2, 4)
+    bits = ((1,),) if job.ascii else _BITS
+    columns, top = job.width, job.height * up - 1
+    left, wide = _EDGE * across, (job.width - 2 * _EDGE) * across / job.x.span
+    bottom, high = _EDGE * up, (job.height - 2 * _EDGE) * up / job.y.span
+    found: Dots = {}
+    x0 = y0 = 0.0
+    for x, y, is_joined in zip(*_points(line, job.x), strict=True):
+        x1 = left + wide * (x - job.x.low)
+        y1 = bottom + high * (min(max(y, job.y.low), job.y.high) - job.y.low)
+        count = 1
+        if is_joined:
+            count = max(abs(int(x1) - int(x0)), abs(int(y1) - int(y0)), 1)
+        for i in range(1, count + 1):
+            share = i / count
+            column, row = int(x0 + (x1 - x0) * share), top - int(y0 + (y1 - y0) * share)
+            if i == count:
+                column, row = int(x1), top - int(y1)
+            cell = row // up * columns + column // across
+            found[cell] = found.get(cell, 0) | bits[column % across][row % up]
+        x0, y0 = x1, y1
+    return _cut(found, line.dash, job) if line.dash else found
 
 
-@lru_cache(maxsize=1)
-def _plotext() -> Any:
-    from albor_tui.widgets.chart.light_plotext import (
-        load,  # only with the first chart, and in its thread
+def _cut(dots: Dots, dash: int, job: PlotJob) -> Dots:
+    """The dots that the pattern of a dash leaves."""
+    base = 0 if job.ascii else _BRAILLE
+    cells = [chr(base + dots[i]) if i in dots else " " for i in range(job.width * job.height)]
+    rows = ["".join(cells[i : i + job.width]) for i in range(0, len(cells), job.width)]
+    left = "".join(dashed(rows, dash, is_ascii=job.ascii))
+    return {i: ord(one) - base for i, one in enumerate(left) if one != " "}
+
+
+def _kept_dots(line: PlotLine, job: PlotJob) -> Dots:
+    """The dots of a line, or those that were made of the same values on the same canvas."""
+    place = _Place(
+        id(line.x), id(line.y), line.dash, job.width, job.height, job.x, job.y, job.ascii
     )
-
-    plotext = load()
-    plotext.terminal.limit(False, False)
-    return plotext
-
-
-def _lay(cells: list[list[tuple[str, str]]], drawn: list[str], tone: str) -> None:
-    for row, text in zip(cells, drawn, strict=False):
-        for column, character in enumerate(text[: len(row)]):
-            if character not in _BLANK:
-                row[column] = (character, tone)
+    known = _kept.pop(place, None)
+    if known is None or known[0].x is not line.x or known[0].y is not line.y:
+        known = line, _dots(line, job)
+    _kept[place] = known
+    if len(_kept) > MOST_KEPT:
+        del _kept[next(iter(_kept))]
+    return known[1]
 
 
-def _lay_letters(cells: list[list[tuple[str, str]]], job: PlotJob) -> None:
+def _shade(line: PlotLine, job: PlotJob, texts: list[str], tones: list[str]) -> None:
+    """Cells between the low and the high edge of a band, which lies under all that comes later."""
+    for column in range(job.width):
+        place = job.x.low + (column + 0.5) / job.width * job.x.span
+        edges = _edges(line, place)
+        if edges is None:
+            continue
+        levels = [min(max(y, job.y.low), job.y.high) - job.y.low for y in edges]
+        rows = [job.height - 1 - int(y / job.y.span * (job.height - 1e-9)) for y in levels]
+        for row in range(max(0, rows[1]), min(rows[0], job.height - 1) + 1):
+            cell = row * job.width + column
+            texts[cell], tones[cell] = ":" if job.ascii else "\u2591", line.tone
+
+
+def _edges(line: PlotLine, place: float) -> tuple[float, float] | None:
+    """The low and the high edge of a band at a place; None beside it and where it has a gap."""
+    i = bisect_left(line.x, place)
+    if i == len(line.x) or (i == 0 and line.x[0] > place):
+        return None
+    before = max(0, i - 1)
+    span = line.x[i] - line.x[before]
+    share = (place - line.x[before]) / span if span > 0 else 1.0
+    low = line.low[before] + (line.low[i] - line.low[before]) * share
+    high = line.high[before] + (line.high[i] - line.high[before]) * share
+    return (low, high) if math.isfinite(low + high) else None
+
+
+def _lay_letters(texts: list[str], tones: list[str], job: PlotJob) -> None:
     """Each letter on its line every so many cells, where it can in columns of its own."""
     lines = [line for line in job.lines if line.letter]
     turns = max(1, job.width // (LETTER_CELLS * max(1, len(lines))))
@@ -192,11 +257,15 @@ def _lay_letters(cells: list[list[tuple[str, str]]], job: PlotJob) -> None:
             column, y = min(known, key=lambda place: abs(place[0] - wanted))
             share = (min(max(y, job.y.low), job.y.high) - job.y.low) / job.y.span
             row = min(int((1 - share) * job.height), job.height - 1)
-            cells[row][column] = (line.letter, line.tone)
+            cell = row * job.width + column
+            texts[cell], tones[cell] = line.letter, line.tone
 
 
-def _runs(row: list[tuple[str, str]]) -> tuple[CellRun, ...]:
+def _runs(texts: list[str], tones: list[str]) -> tuple[CellRun, ...]:
     runs: list[CellRun] = []
-    for tone, cells in groupby(row, itemgetter(1)):
-        runs.append(CellRun("".join([character for character, _ in cells]), tone))
+    start = 0
+    for end in range(1, len(texts) + 1):
+        if end == len(texts) or tones[end] != tones[start]:
+            runs.append(CellRun("".join(texts[start:end]), tones[start]))
+            start = end
     return tuple(runs)

@@ -31,7 +31,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 NOT_BEFORE_A_FRAME = {
-    *("torch", "numpy", "pyarrow", "triton", "plotext", "pydantic", "sqlite_utils", "yaml"),
+    *("torch", "numpy", "pyarrow", "triton", "pydantic", "sqlite_utils", "yaml"),
     *("hashlib", "secrets", "psutil", "pynvml", "orjson", "http.client", "email", "sqlite3"),
     *("rich.markdown", "rich.syntax", "pygments", "markdown_it", "tree_sitter"),
 }
@@ -71,7 +71,7 @@ asyncio.run(main())
 """
 
 
-def test_the_cockpit_starts_without_torch_numpy_pyarrow_and_plotext():
+def test_the_cockpit_starts_without_torch_numpy_and_pyarrow():
     modules = loaded_by("import albor_tui.app, albor_tui.main, albor_tui.model.source")
     assert sorted(modules & (NOT_BEFORE_A_FRAME | OF_OTHER_SCREENS)) == []
 
@@ -88,7 +88,7 @@ def test_the_first_chart_of_a_run_loads_nothing_of_other_screens(tmp_path, monke
         timeout=120,
     )
     modules = set(out.stdout.split())
-    drawn_by = {"plotext", "hashlib", "sqlite3"}  # the chart, and the points in it
+    drawn_by = {"hashlib", "sqlite3"}  # the points of the chart
     assert "albor_tui.screens.tabs.overview" in modules
     assert sorted(modules & (OF_OTHER_SCREENS | (NOT_BEFORE_A_FRAME - drawn_by))) == []
 
@@ -98,7 +98,7 @@ def test_documents_never_load_textual(tmp_path):
     modules = loaded_by(
         f"import sys, io\nout, sys.stdout = sys.stdout, io.StringIO()\n{code}\nsys.stdout = out"
     )
-    assert not {name for name in modules if name.split(".")[0] in ("textual", "rich", "plotext")}
+    assert not {name for name in modules if name.split(".")[0] in ("textual", "rich")}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))

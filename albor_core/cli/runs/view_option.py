@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -62,23 +62,27 @@ def list_request(
     view = views.view(name, file.path)
     if views.problem:
         print_note(views.problem)
-    silent = {
-        one
-        for one in ("terms", "sort", "reverse", "columns")
-        if _is_silent(one) and not (one == "terms" and request.terms)
-    }
+    silent = {one for one in ("terms", "sort", "reverse", "columns") if _is_silent(one)}
+    if request.terms:
+        silent.discard("terms")
     if _is_silent("by") and _is_silent("grouped"):
         silent.add("by")
+    return _filled(request, view, silent)._replace(of_view=frozenset(silent))
+
+
+def _filled(request: ListRequest, view: View, silent: Collection[str]) -> ListRequest:
+    """The request with what a view says of the options that are silent."""
     if "sort" in silent:  # a view's direction is that of its own order
-        request = request._replace(sort=view_sort(view), is_sorted=bool(view.sort))
-        request = request._replace(reverse=request.reverse != view.is_reversed)
+        is_reversed = request.reverse != view.is_reversed
+        sort = view_sort(view)
+        request = request._replace(sort=sort, reverse=is_reversed, is_sorted=bool(view.sort))
     if "terms" in silent and view.filter.strip():
         request = request._replace(terms=tuple(_terms(view.filter)))
     if "columns" in silent and view.columns:
         request = request._replace(columns=tuple(_columns(view)))
     if "by" in silent and view.group:
         request = request._replace(by=_FIELD_OF.get(view.group, view.group) or None)
-    return request._replace(of_view=frozenset(silent))
+    return request
 
 
 def _is_silent(option: str) -> bool:

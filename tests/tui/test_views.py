@@ -14,6 +14,7 @@ from settled import until
 from textual.widgets import Input
 
 from albor_core.feed.workspace.views import View, ViewsFile
+from albor_core.store.query.column_names import ColumnNames
 from albor_tui import main, web
 from albor_tui.app import AlborApp
 from albor_tui.look import themes
@@ -184,6 +185,33 @@ async def test_a_view_is_opened_from_the_screen_of_a_run(cockpit: Cockpit, file,
         await until(pilot, lambda: isinstance(app.screen, RunsScreen))
         await listed(pilot, 1)
         assert app.theme == "albor-light"
+
+
+async def test_the_palette_finds_orders_columns_and_groups_of_the_list(cockpit, desk, source):
+    desk.names = ColumnNames((("val/[mse]", 40), ("\x1b[31mr2", 3)), (("lr", 40),))
+    async with cockpit(views=ViewKeeper()).run_test(size=SIZE) as pilot:
+        await listed(pilot)
+        views, screen = pilot.app.views, pilot.app.screen
+
+        async def choose(words: str) -> None:
+            await pilot.press("ctrl+p")
+            await pilot.pause(0.2)
+            await pilot.press(*words)
+            await pilot.pause(1.0)
+            await pilot.press("enter")
+            await until(pilot, lambda: pilot.app.screen is screen)
+
+        await choose("sortbyval[")
+        await until(pilot, lambda: views.current.sort == "val/[mse]")
+        await choose("addcolumnlr")
+        await until(pilot, lambda: "lr" in views.current.columns)
+        await choose("groupbylr")
+        await until(pilot, lambda: views.current.group == "lr")
+        titles = [title for title, _, _ in screen.places()]
+        assert "Remove column lr" in titles and "Group by nothing" in titles
+        assert not {"Sort by val/[mse]", "Group by lr", "Add column lr"} & {*titles}
+        titles += [command.title for command in pilot.app.get_system_commands(screen)]
+        assert len(titles) == len({*titles}) and "\x1b" not in "".join(titles)
 
 
 def test_the_command_line_opens_a_view_or_names_the_nearest(file, capsys, monkeypatch):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,14 +89,15 @@ async def test_what_is_shown_is_named_and_opened_again(cockpit: Cockpit, file: V
 async def test_the_next_start_shows_what_the_last_one_did(cockpit: Cockpit, file: ViewsFile):
     async with cockpit(views=keeper(file)).run_test(size=SIZE) as pilot:
         await listed(pilot)
-        await pilot.press("g", "t", "enter")
+        await pilot.press("t", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
         await pilot.press("6")
         await until(pilot, lambda: pilot.app.screen.tab == "config")
-        await pilot.press("escape")
+        await pilot.press("escape", "s", "S")
         await filtered(pilot, "fa", 1)
-        theme = pilot.app.theme
+        theme, shown = pilot.app.theme, pilot.app.views.current
     again = keeper(file)
+    assert again.current == shown and shown.sort and shown.is_reversed
     assert themes.NAMES[again.current.theme].name == theme
     async with cockpit(views=again).run_test(size=SIZE) as pilot:
         await listed(pilot, 1)
@@ -104,7 +106,7 @@ async def test_the_next_start_shows_what_the_last_one_did(cockpit: Cockpit, file
         assert pilot.app.screen.tab == "config"
     with_target = ViewKeeper(file)
     with_target.load(with_filter=False)
-    assert with_target.current.filter == "" and with_target.current.group == "experiment"
+    assert with_target.current == replace(shown, filter="")
 
 
 async def test_a_filter_that_the_store_answers_begins_with_loading(cockpit: Cockpit, desk):

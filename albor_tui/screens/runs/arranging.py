@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.binding import Binding
@@ -15,7 +15,6 @@ from albor_core.feed.runs.cells import CellsWanted, RunCells
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
-from albor_core.store.query.column_names import ColumnNames
 from albor_tui.look import glyphs
 from albor_tui.screens.base.named_views import NamedViewScreen
 from albor_tui.screens.runs.grouping import GROUPS, title_of
@@ -24,6 +23,9 @@ from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.order import RECENT
 from albor_tui.widgets.run_columns import COLUMNS, METRIC
 from albor_tui.widgets.run_table import RunTable
+
+if TYPE_CHECKING:
+    from albor_core.store.query.column_names import ColumnNames
 
 MOST_PLACES = 1_000  # metrics, and params, that the palette looks through
 SUMS = (METRIC, "trend", "done")  # columns that a list is not put in order by
@@ -57,7 +59,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     def __init__(self) -> None:
         super().__init__()
         self._listing = RunListing()
-        self._names = ColumnNames()
+        self._names: ColumnNames | None = None  # of metrics and params, once the palette asked
         self.wanted = CellsWanted()
         """What the thread that polls is to read; written and read whole."""
 
@@ -115,8 +117,12 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     def places(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
         """Orders, columns and groups; of a list that is long, those that most runs have."""
         listing, names = self._listing, self._names
-        known = [(key, f"metric of {counted(n, 'run')}") for key, n in names.metrics[:MOST_PLACES]]
-        params = [(key, f"param of {counted(n, 'run')}") for key, n in names.params[:MOST_PLACES]]
+        known: list[tuple[str, str]] = []
+        params: list[tuple[str, str]] = []
+        if names is not None:
+            known = [(key, f"metric of {counted(n, 'run')}") for key, n in names.metrics]
+            params = [(key, f"param of {counted(n, 'run')}") for key, n in names.params]
+        known, params = known[:MOST_PLACES], params[:MOST_PLACES]
         built_in = [(column.key, "column") for column in COLUMNS if column.key not in SUMS]
         for key, about in (*known, *params):
             verb = "Remove" if key in listing.keys else "Add"

@@ -64,7 +64,8 @@ _NEXT = (  # what the next keys open
     *("runs.screen", "run", "attention", "diff", "andon", "launch", "data.screen"),
     *(f"dialogs.{name}" for name in ("help", "prompt", "confirm", "alert_choice")),
 )
-_TEXTUALS = ("screen.copy_text", "quit", "command_palette")  # no commands of ours
+_MOVES = ("move(", "page(", "shift(", "turn(", "app.focus_")  # quicker done than found
+_TEXTUALS = ("screen.copy_text", "quit", "command_palette", "theme")  # or said otherwise
 
 
 def _actions_in_palette() -> type[Provider]:
@@ -85,6 +86,12 @@ def _places_in_palette() -> type[Provider]:
     return PlacesProvider
 
 
+def _views_in_palette() -> type[Provider]:
+    from albor_tui.palette import ViewsProvider
+
+    return ViewsProvider
+
+
 class AlborApp(App[None]):
     """Shows what `source` knows. Given a run, it starts on that run's screen, on `tab` of it.
 
@@ -99,6 +106,7 @@ class AlborApp(App[None]):
     COMMANDS = {
         _actions_in_palette,
         _places_in_palette,
+        _views_in_palette,
         _runs_in_palette,
     }  # not Textual's, which reads markup
     BINDINGS = [
@@ -363,6 +371,8 @@ class AlborApp(App[None]):
                 title = words or binding.tooltip or binding.description
                 yield SystemCommand(title, f"key {keys}", self._runner(node, action))
         for name, look in themes.NAMES.items():
+            if look.name == self.theme:
+                continue
             yield SystemCommand(f"Theme: {name}", look.name, self._theme_setter(look.name))
 
     def _runner(self, owner: DOMNode, action: str) -> Any:
@@ -377,7 +387,7 @@ class AlborApp(App[None]):
 
 def _is_command(binding: Binding) -> bool:
     """Whether a key of ours does something that the palette can say; others only move."""
-    is_said = bool(binding.show or binding.tooltip)
+    is_said = bool(binding.show or binding.tooltip) and not binding.action.startswith(_MOVES)
     return is_said and not binding.system and binding.action not in _TEXTUALS
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from albor_core.run.errors import AlborError, NotFoundError
+from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_tui.model.run_tabs import TABS
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process
     try:
         if is_document:
+            if options.view is not None:
+                hint = "albor runs ls --view NAME --json"
+                raise UsageError("--view: --json and --once show all runs", hint=hint)
             return _documents(options.target, once=options.once)
         if options.web:
             return _web(options)
@@ -103,7 +106,7 @@ def _web(options: argparse.Namespace) -> int:
     from albor_tui.web import serve
 
     _resolve(options.target)  # a wrong name is said here and not in a browser
-    views = _views(options)
+    views = open_views(options, is_read_only=True)  # each cockpit has its own
     theme = views.current.theme if views.current.theme in THEMES else "dark"
     arguments = ["--theme", theme if options.theme == "auto" else options.theme]
     arguments += ["--view", options.view] if options.view else []
@@ -207,7 +210,7 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
     return find_run(target), None
 
 
-def _views(options: argparse.Namespace) -> ViewKeeper:
+def open_views(options: argparse.Namespace, *, is_read_only: bool = False) -> ViewKeeper:
     """The views of this home, on the last one, or on that which was asked for. Raises
     NotFoundError, ConfigError.
     """
@@ -215,7 +218,7 @@ def _views(options: argparse.Namespace) -> ViewKeeper:
     from albor_tui.model.views import ViewKeeper
 
     file = ViewsFile()
-    views = ViewKeeper(file, is_read_only=options.read_only)
+    views = ViewKeeper(file, is_read_only=is_read_only or options.read_only)
     if options.view is not None:
         file.read().view(options.view, file.path)  # a damaged file stays where it is
     views.load(with_filter=options.target is None)
@@ -242,7 +245,7 @@ def _cockpit(options: argparse.Namespace) -> int:
         from albor_tui.model.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
 
         source, desk, launchpad = ReadOnlySource(place), ReadOnlyDesk(place), ReadOnlyLaunchpad()
-    views, theme = _views(options), options.theme
+    views, theme = open_views(options), options.theme
     if theme == "auto":
         theme, last = themes.fitting(), views.current.theme
         theme = last if last in themes.NAMES and theme != "ansi" else theme

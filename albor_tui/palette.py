@@ -1,4 +1,4 @@
-"""The command palette: what can be done now, and every run, by a part of its name.
+"""The command palette: what can be done now, and each place, view and run, by a part of its name.
 
 Textual's own provider reads what it finds as markup, and highlights it so. A title holds the name
 of a run: here everything is Content, which the palette leaves as it is.
@@ -19,6 +19,7 @@ from textual.fuzzy import Matcher
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
 from albor_tui.model.cockpit import as_cockpit
+from albor_tui.screens.base.polling_screen import PollingScreen
 
 _MOST = 20
 _LISTED = 5
@@ -45,13 +46,11 @@ class ActionsProvider(Provider):
 
 
 class PlacesProvider(Provider):
-    """Finds the tabs and the metrics of the run that is shown."""
+    """Finds what the screen on top can show: tabs, metrics, columns."""
 
     async def search(self, query: str) -> Hits:
-        from albor_tui.screens.run import RunScreen
-
         screen, matcher, found = self.screen, self.matcher(query), 0
-        if not isinstance(screen, RunScreen):
+        if not isinstance(screen, PollingScreen):
             return
         for title, about, act in screen.places():
             score = matcher.match(title)
@@ -61,6 +60,34 @@ class PlacesProvider(Provider):
                 found += 1
                 if found == _MOST:
                     return
+
+
+class ViewsProvider(Provider):
+    """Finds the named views, also those that another cockpit saved meanwhile."""
+
+    async def startup(self) -> None:
+        await asyncio.to_thread(as_cockpit(self.app).views.reload)
+
+    async def discover(self) -> Hits:
+        for name, title, about in [*self._titles()][:_LISTED]:
+            act = partial(as_cockpit(self.app).open_view, name)
+            yield DiscoveryHit(Content(title), act, text=title, help=_plain(about))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for name, title, about in self._titles():
+            score = matcher.match(title)
+            if score > 0:
+                act = partial(as_cockpit(self.app).open_view, name)
+                shown = _highlighted(matcher, title)
+                yield Hit(score, shown, act, text=title, help=_plain(about))
+
+    def _titles(self) -> Iterable[tuple[str, str, str]]:
+        from albor_tui.screens.dialogs.views import summary
+
+        for name, view in sorted(as_cockpit(self.app).views.named.items()):
+            about = clean(summary(view), limit=_CHARS)
+            yield name, f"View: {clean(name, limit=_CHARS)}", about
 
 
 class RunsProvider(Provider):

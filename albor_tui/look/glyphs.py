@@ -39,6 +39,9 @@ class Glyphs:
     ellipsis: str
     arrow_up: str
     arrow_down: str
+    arrow_left: str
+    arrow_right: str
+    unfolded: str
     check: str
     cross: str
     bar_full: str
@@ -61,7 +64,9 @@ class Glyphs:
     budget: str
     rule: str
     degree: str
+    plus_minus: str
     mark_low: str
+    upper_half: str
 
 
 UNICODE = Glyphs(
@@ -87,6 +92,9 @@ UNICODE = Glyphs(
     ellipsis="…",
     arrow_up="↑",
     arrow_down="↓",
+    arrow_left="←",
+    arrow_right="→",
+    unfolded="▾",
     check="✓",
     cross="✗",
     bar_full="━",
@@ -109,7 +117,9 @@ UNICODE = Glyphs(
     budget="┃",
     rule="─",
     degree="°",
+    plus_minus="±",
     mark_low="▼",
+    upper_half="▀",
 )
 
 ASCII = Glyphs(
@@ -135,6 +145,9 @@ ASCII = Glyphs(
     ellipsis="~",
     arrow_up="^",
     arrow_down="v",
+    arrow_left="<",
+    arrow_right=">",
+    unfolded="v",
     check="+",
     cross="x",
     bar_full="#",
@@ -157,7 +170,9 @@ ASCII = Glyphs(
     budget="|",
     rule="-",
     degree="",
+    plus_minus="+-",
     mark_low="v",
+    upper_half='"',
 )
 
 current = UNICODE

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from albor_core.feed.data.batch import StepRows
     from albor_core.feed.data.known import DataShelf
     from albor_core.feed.data.sheet import DataSheet
+    from albor_core.store.query.column_names import ColumnNames
     from albor_core.store.rows.rows import AlertRow
 
 _COMMANDS = {
@@ -167,6 +168,17 @@ class LiveDesk:
                 found |= frozenset(ids)
         unknown.refuse()
         return Matches(found, len(found) + more)
+
+    def column_names(self) -> ColumnNames:
+        """The metrics and params that a column may be of. Raises AlborError."""
+        from albor_core.store.query.column_names import ColumnNames, column_names
+        from albor_core.store.query.reader import Reader
+
+        found = ColumnNames()
+        for store in self._stores():
+            with Reader(store) as reader:
+                found = found.joined(reader.query(column_names))
+        return found
 
     def _stores(self) -> list[Path]:
         """The one store, and those of the runs of a folder, which it may not know."""

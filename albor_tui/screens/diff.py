@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from textual import on
@@ -16,6 +16,7 @@ from textual.widgets import Static
 from albor_core.run.errors import AlborError
 from albor_core.store.diff.compare import MOST_RUNS, is_at_work
 from albor_tui.look import glyphs
+from albor_tui.look.run_colours import RUN_TONES, RunStyle
 from albor_tui.messages import DiffReady
 from albor_tui.model.selection import RunSelection
 from albor_tui.screens.base.metric_choice import MetricRound, choice_note
@@ -24,7 +25,6 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.plot import PlotLine
 from albor_tui.widgets.diff_panels import (
-    RUN_TONES,
     SECTIONS,
     ChangesPanel,
     DiffPanel,
@@ -32,8 +32,8 @@ from albor_tui.widgets.diff_panels import (
     ReachPanel,
     VerdictPanel,
     legend,
-    letter,
     ranked,
+    run_style,
     why_of_all,
 )
 from albor_tui.widgets.key_bar import KeyBar
@@ -50,14 +50,14 @@ class DiffScreen(PollingScreen):
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
         Binding("m", "metric", "Metric", tooltip="Judge by the next metric, also the next time"),
-        Binding("r", "reference", "Reference", tooltip="Compare with the next run instead of A"),
+        Binding("r", "reference", "Reference", tooltip="Compare with the next run instead"),
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
     def __init__(self, run_ids: tuple[str, ...], names: Mapping[str, str]) -> None:
         super().__init__()
         shown, left_out = run_ids[:MOST_RUNS], run_ids[MOST_RUNS:]
-        self.selection = RunSelection(shown, cursor=shown[0])  # A, the others are compared with it
+        self.selection = RunSelection(shown, cursor=shown[0])  # what the others are compared with
         self._left_out = len(left_out)
         self._names = names
         self._document: dict[str, Any] | None = None
@@ -107,9 +107,17 @@ class DiffScreen(PollingScreen):
             return
         if self._metric not in (None, message.document["metric"]):
             return  # of the one before, which another key has replaced since
+        read = message.document["runs"]
+        styles = self.cockpit.colours.styles(
+            [(run["id"], str(run.get("experiment") or "")) for run in read]
+        )
         runs = [
-            {**run, "name": self._names.get(run["id"]) or run.get("name")}
-            for run in message.document["runs"]
+            {
+                **run,
+                "name": self._names.get(run["id"]) or run.get("name"),
+                "style": styles[run["id"]],
+            }
+            for run in read
         ]
         self._document = document = {**message.document, "runs": runs}
         self._choices = self._round.learn(self._curves())
@@ -150,7 +158,8 @@ class DiffScreen(PollingScreen):
             chart.data = ChartData(empty=_NOTHING)
             return
         key = self._shown_metric(curves)
-        chart.data = overlay(curves[key])
+        runs = range(len(self._document["runs"]))
+        chart.data = overlay(curves[key], [run_style(self._document, index) for index in runs])
         title, rows = Content.styled(f"{key}  ", "bold $ink"), self.query_one("#legend", Static)
         room = max(10, chart.size.width - title.cell_length - 6)
         named = legend(self._document, room)
@@ -172,10 +181,10 @@ class DiffScreen(PollingScreen):
         return wanted if wanted in curves else next(iter(curves))
 
     def action_reference(self) -> None:
-        """The next run is A, which the others are compared with."""
+        """The next run comes first, and the others are compared with it."""
         self.selection = self.selection.turned()
         name = self._names.get(self.selection.cursor, self.selection.cursor)
-        self.show_message(f"A is {name}: the others are compared with it", "$ink-muted")
+        self.show_message(f"the others are compared with {name}", "$ink-muted")
         self.poll_now()
 
     def action_metric(self) -> None:
@@ -197,16 +206,16 @@ class DiffScreen(PollingScreen):
         self.poll_now()
 
 
-def overlay(curves: list[dict[str, Any]]) -> ChartData:
+def overlay(curves: list[dict[str, Any]], styles: Sequence[RunStyle]) -> ChartData:
     """One line per run, the first on top: it is what the others are compared with. Where there are
     more than colours, or none that count, each has its letter on it."""
     lines = []
     is_lettered = len(curves) > len(RUN_TONES) or glyphs.current.is_ascii
-    for index, curve in enumerate(curves):
+    for curve, style in zip(curves, styles, strict=True):
         mean = tuple(math.nan if v is None else float(v) for v in curve["mean"])
         steps = tuple(float(s) for s in curve["steps"])
         if steps:
-            tone_name, name = RUN_TONES[index % len(RUN_TONES)], letter(index)
-            tone_name += "-faint" if index >= len(RUN_TONES) else ""
-            lines.append(PlotLine(tone_name, steps, mean, name, letter=name if is_lettered else ""))
+            mark = style.letter if is_lettered else ""
+            line = PlotLine(style.tone, steps, mean, style.letter, letter=mark, dash=style.dash)
+            lines.append(line)
     return ChartData(tuple(reversed(lines)), is_growing=False)

@@ -268,6 +268,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         """The destinations of the palette: each tab and metric as text, with the function that goes
         there."""
         for tab in TABS:
+            if tab.key == self._tab:
+                continue
             yield f"Tab: {tab.name}", f"key {tab.stroke}", partial(self.action_tab, tab.key)
         known = [one.name for one in self._view.metrics]
         for page in self._pages.values():

@@ -1,6 +1,6 @@
 """The parts of a comparison, each drawn from the albor.runs.diff/1 document.
 
-A run is a letter and a colour everywhere: A is what the others are compared with.
+A run is a letter and a colour everywhere; the others are compared with the first one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
 from albor_core.store.diff.judge import INSTEAD
 from albor_tui.look import figures, glyphs, quantity
+from albor_tui.look.run_colours import DASHES, LETTERS, RUN_TONES, RunStyle
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
-RUN_TONES = ("main", "val", "second", "third", "fourth")
 _ENDS = ("last", "best")
+_WIDE, _NUMBERS = 100, 38  # cells for whole sentences; of a difference and its interval
+_GOAL = 9  # of a value to be reached
 _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
     "better": ("better", "$success", "than"),
     "worse": ("worse", "$error", "than"),
@@ -33,15 +35,19 @@ _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
 Document = Mapping[str, Any]
 
 
-def letter(index: int) -> str:
-    """A, B, C ..."""
-    return chr(ord("A") + index)
+def run_style(document: Document, index: int) -> RunStyle:
+    """How a run of the document is drawn: as on all screens, where its screen says that."""
+    return document["runs"][index].get("style") or RunStyle(
+        RUN_TONES[index % len(RUN_TONES)],
+        index // len(RUN_TONES) % DASHES,
+        LETTERS[index % len(LETTERS)],
+    )
 
 
-def tone(index: int) -> str:
-    """The style of a run's colour; where the colours are used up they come again, dim."""
-    dim = " dim" if index >= len(RUN_TONES) else ""
-    return f"$line-{RUN_TONES[index % len(RUN_TONES)]}{dim}"
+def letter(document: Document, index: int) -> Content:
+    """The letter that stands for a run, in its colour."""
+    style = run_style(document, index)
+    return Content.styled(style.letter, f"bold {style.colour}")
 
 
 _LEGEND_ROWS = 3
@@ -54,9 +60,9 @@ def legend(document: Document, width: int) -> list[Content]:
     for most in _LEGEND_NAMES:
         rows = [Content("")]
         for index, run in enumerate(document["runs"]):
-            name = styled.text(str(run.get("name") or run["id"]), tone(index))
+            name = styled.text(str(run.get("name") or run["id"]), run_style(document, index).colour)
             shown = styled.fit_middle(name, min(name.cell_length, most))
-            one = Content.assemble((f"{letter(index)} ", f"bold {tone(index)}"), shown)
+            one = Content.assemble(letter(document, index), " ", shown)
             if rows[-1].cell_length + one.cell_length > width and rows[-1].plain:
                 rows.append(Content(""))
             rows[-1] += one + "  "
@@ -117,23 +123,40 @@ class VerdictPanel(DiffPanel):
             head = Content.styled("none is judged against ", "$ink-muted")
             line = head + _named(document, 0) + styled.text(f"   {why}", "$ink-muted")
             return [line, *([order] if (order := standing(document)).plain else [])]
-        found: list[Content] = []
-        for index, verdict in enumerate(verdicts, start=1):
-            sentence = self._sentence(document, verdict, index)
-            numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
-            is_told = numbers.plain and verdict.get("outcome") not in (None, "contradictory")
-            if len(verdicts) > 1 and not is_told:
-                told = styled.text(verdict.get("detail") or "", "$ink-muted")
-                found.append(sentence + "   " + told)
-            elif width >= 110 or len(verdicts) > 1:
-                found.append(sentence + "   " + numbers)
-            else:
-                numbers = self._numbers(document, verdict, width)
-                found += [sentence, numbers] if numbers.plain else [sentence]
-        if len(verdicts) == 1:
-            if verdicts[0].get("outcome") is None and (order := standing(document)).plain:
-                found.append(order)
-            found += self._why(verdicts[0], width, max(1, height - len(found)))
+        if len(verdicts) > 1:
+            return self._many(document, verdicts, width)
+        verdict, found = verdicts[0], []
+        sentence = self._sentence(document, verdict, 1)
+        numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
+        if width >= _WIDE:
+            found.append(sentence + "   " + numbers)
+        else:
+            numbers = self._numbers(document, verdict, width)
+            found += [sentence, numbers] if numbers.plain else [sentence]
+        if verdict.get("outcome") is None and (order := standing(document)).plain:
+            found.append(order)
+        return found + self._why(verdict, width, max(1, height - len(found)))
+
+    def _many(self, document: Document, verdicts: Sequence[Document], width: int) -> list[Content]:
+        """A line for each, in columns, all intervals on one scale."""
+        is_wide = width >= _WIDE
+        sentences = [
+            self._sentence(document, verdict, index, is_whole=is_wide)
+            for index, verdict in enumerate(verdicts, start=1)
+        ]
+        against = Content.assemble(("verdict against ", "bold $ink"), _named(document, 0))
+        self.entitle(Content.styled("verdict", "bold $ink") if is_wide else against)
+        is_corrected = any("Holm" in str(one.get("method")) for one in verdicts)
+        told = f"corrected for {len(verdicts)} comparisons (Holm)" if is_corrected else ""
+        self.border_subtitle = Content.styled(told, "$ink-muted")
+        room = min(max(one.cell_length for one in sentences), max(20, width - _NUMBERS))
+        reach = max((_reach_of(one) for one in verdicts), default=0.0)
+        found = []
+        for sentence, verdict in zip(sentences, verdicts, strict=True):
+            rest = self._numbers(document, verdict, width - room - 3, reach)
+            if not rest.plain or verdict.get("outcome") in (None, "contradictory"):
+                rest = styled.text(verdict.get("detail") or "", "$ink-muted")
+            found.append(styled.fit(sentence, room) + "   " + rest)
         return found
 
     def _why(self, verdict: Document, width: int, room: int) -> list[Content]:
@@ -144,18 +167,24 @@ class VerdictPanel(DiffPanel):
         wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
         return [Content.styled(line, "$ink-muted") for line in wrapped]
 
-    def _sentence(self, document: Document, verdict: Document, index: int) -> Content:
+    def _sentence(
+        self, document: Document, verdict: Document, index: int, *, is_whole: bool = True
+    ) -> Content:
         outcome = verdict.get("outcome")
         word, shade, link = _OUTCOMES.get(outcome, ("unknown", "$ink-muted", "beside"))
-        return Content.assemble(
-            _named(document, index),
-            (" is ", "$ink-muted"),
-            (word, f"bold {shade}"),
-            (f" {link} ", "$ink-muted"),
-            _named(document, 0),
+        said = Content.assemble(
+            _named(document, index), (" is ", "$ink-muted"), (word, f"bold {shade}")
         )
+        if not is_whole:
+            return said
+        return Content.assemble(said, (f" {link} ", "$ink-muted"), _named(document, 0))
 
-    def _numbers(self, document: Document, verdict: Document, width: int) -> Content:
+    def _numbers(
+        self, document: Document, verdict: Document, width: int, reach: float = 0.0
+    ) -> Content:
+        """The difference and its interval, drawn to `reach` on both sides of zero; 0: to its own
+        farther end.
+        """
         interval = verdict.get("interval")
         if not interval or None in interval:
             return Content("")
@@ -171,7 +200,15 @@ class VerdictPanel(DiffPanel):
             (f"  {verdict['confidence']:.0%} {low:{form}} to {high:{form}}  ", "$ink-muted"),
         )
         room = min(width - numbers.cell_length, 41)
-        return numbers + interval_line(low, high, room, shade) if room >= 15 else numbers
+        if room < 15:
+            return numbers
+        return numbers + interval_line(low, high, room, shade, reach or _reach_of(verdict))
+
+
+def _reach_of(verdict: Document) -> float:
+    """How far an interval reaches from zero; 0 without one."""
+    bounds = verdict.get("interval") or (0.0, 0.0)
+    return 0.0 if None in bounds else max(abs(float(bound)) for bound in bounds)
 
 
 def _signed(*numbers: float) -> str:
@@ -183,11 +220,10 @@ def _signed(*numbers: float) -> str:
     return "+.2e" if not -8 <= power < 9 else f"+,.{max(0, min(4, 6 - power), 1 - power)}f"
 
 
-def interval_line(low: float, high: float, width: int, shade: str) -> Content:
-    """A line that draws an interval relative to zero, to scale."""
-    reach = max(abs(low), abs(high)) or 1.0
+def interval_line(low: float, high: float, width: int, shade: str, reach: float) -> Content:
+    """A line that draws an interval relative to zero, to scale: both its ends are `reach` away."""
     half = width // 2
-    a, b = (half + round(v / reach * (half - 1)) for v in (low, high))
+    a, b = (half + round(v / (reach or 1.0) * (half - 1)) for v in (low, high))
     cells = [
         (glyphs.current.bar_full, shade) if a <= i <= b else (glyphs.current.rule, "$track")
         for i in range(2 * half + 1)
@@ -203,7 +239,7 @@ class ChangesPanel(DiffPanel):
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         found = [
-            self._change(change, section, width)
+            self._change(document, change, section, width)
             for section in SECTIONS
             for change in document.get(section) or ()
         ]
@@ -218,16 +254,17 @@ class ChangesPanel(DiffPanel):
                 told = f"recorded in part, no difference in that: {', '.join(partly)}"
                 found.append(Content.styled(told, "$ink-muted"))
         else:
-            letters = [
-                Content.styled(letter(i), f"bold {tone(i)}") for i in range(len(document["runs"]))
-            ]
+            letters = [letter(document, i) for i in range(len(document["runs"]))]
             found.insert(0, _row(Content(""), letters, width))
         return found + silence if unknown else found
 
-    def _change(self, change: Document, section: str, width: int) -> Content:
+    def _change(self, document: Document, change: Document, section: str, width: int) -> Content:
         values: Sequence[Any] = change["values"]
         name = str(change["key"]) if section == "config" else f"{section}.{change['key']}"
-        shown = [styled.text(_value(value), tone(i)) for i, value in enumerate(values)]
+        shown = [
+            styled.text(_value(value), run_style(document, i).colour)
+            for i, value in enumerate(values)
+        ]
         return _row(styled.text(name, "$ink-muted"), shown, width)
 
 
@@ -268,10 +305,7 @@ class MetricsPanel(DiffPanel):
         self.border_subtitle = Content.styled(hidden, "$ink-muted")
         cell = 9 if width - 9 * count >= 18 else 8
         head = [styled.fit(Content.styled("", "$ink-muted"), width - cell * count)]
-        head += [
-            styled.fit(Content.styled(letter(i), f"bold {tone(i)}"), cell, "right")
-            for i in range(count)
-        ]
+        head += [styled.fit(letter(document, i), cell, "right") for i in range(count)]
         found = [Content("").join(head)]
         for key in order:
             name = styled.fit(styled.text(key, "$ink-muted"), width - cell * count)
@@ -332,22 +366,26 @@ class ReachPanel(DiffPanel):
         found, others = [], 0
         metric = _reached_by(document)
         self.entitle(styled.text(f"to reach the other's final {metric}", "bold $ink"))
+        goals = [*{reach.get("target"): None for reach in document.get("reach") or ()}]
+        words = figures.apart(goals, [_metric(metric, goal) for goal in goals], _GOAL)
+        targets = dict(zip(goals, words, strict=True))
         for reach in document.get("reach") or ():
             mine, other = ids.index(reach["run"]), ids.index(reach["other"])
             if mine and other:
                 others += 1
                 continue
             head = Content.assemble(
-                (letter(mine), f"bold {tone(mine)}"),
+                letter(document, mine),
                 (" to ", "$ink-muted"),
-                (_metric(metric, reach.get("target")), "$ink"),
-                (f" of {letter(other)}", tone(other)),
+                (targets[reach.get("target")], "$ink"),
+                (" of ", "$ink-muted"),
+                letter(document, other),
                 "   ",
             )
             run = document["runs"][mine]
             found.append(head + _reached(reach, run, width - head.cell_length))
         if others:
-            told = f"{others} more pairs, of runs other than A: albor runs diff --json"
+            told = f"{others} more pairs, without the first run: albor runs diff --json"
             found.append(Content.styled(told, "$ink-muted"))
         return found or [styled.text(f"no {metric} that both have measured", "$ink-muted")]
 
@@ -387,7 +425,8 @@ def _no_outcome(verdict: Document) -> str:
 
 def _named(document: Document, index: int) -> Content:
     run = document["runs"][index]
-    return styled.text(f"{letter(index)} {run.get('name') or run['id']}", f"bold {tone(index)}")
+    style = run_style(document, index)
+    return styled.text(f"{style.letter} {run.get('name') or run['id']}", f"bold {style.colour}")
 
 
 def _lasts(key: str, stats: Sequence[Document], room: int) -> list[Content]:

@@ -1,19 +1,23 @@
 """The columns of the table of runs: what each says of a run, and which of them fit.
 
-Columns have priorities: as many as fit are shown, and the name takes the rest.
+Unless the user chose columns they have priorities: as many as fit are shown, and the name takes the
+rest. What does not fit stands to the right and is scrolled to; a column that no run fills gives its
+room away.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from albor_core.feed.runs.listed_metric import beside
 from albor_core.feed.view.run_view import RunView
-from albor_core.run.headlines import HEADLINES, Headline
+from albor_core.run.headlines import HEADLINES, STORED, Headline
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
@@ -27,6 +31,8 @@ _NAME_FIRST, _LUXURY = 28, 8  # so long a name comes before columns of such a ra
 _METRIC_MIN, _METRIC_MAX, _METRIC_VALUE = 20, 36, 12
 _BAR_MIN, _BAR_MAX, _TREND_MAX, _TREND_LIMIT = 10, 24, 32, 160
 _STATE = 12
+_TEXT_MAX = 60  # of tags and notes, where there is room
+_LEAST = 6  # cells of a column that is cut
 METRIC = "metric"  # the column of what stands for a run
 GUTTER = 3  # cursor, mark, air
 _MOST_NAMES = 0.9  # so many of the names are shown whole before bars get wider
@@ -36,22 +42,27 @@ _LISTED = tuple(one for one in HEADLINES if one.is_listed)
 
 @dataclass(frozen=True)
 class TableColumn:
-    """How one fact of a run is shown. A lower `rank` gives way later; width excludes the gap."""
+    """How one fact of a run is shown. A lower `rank` gives way later; width excludes the gap. `key`
+    is its name as users write it. One that the user added (`is_own`) stays where no run fills it.
+    """
 
     title: str
     width: int
     rank: int
     cell: Callable[[RunView, int], Content]
     align: str = "right"
+    key: str = ""
+    has: Callable[[RunView], object] = bool
+    is_own: bool = False
+    is_absent: bool = False
+    """Whether no run of the store has such a value."""
 
 
-def _figure(value: str, view: RunView) -> Content:
+def figure(value: str, tone: str = "$ink") -> Content:
+    """A figure in a cell: what is not a number is said, what is not known is dim."""
     unknown = value == glyphs.current.missing
     odd = value in ("NaN", "inf", "-inf")
-    tone = (
-        "$error" if odd else "$ink-faint" if unknown else "$ink" if view.is_live else "$ink-muted"
-    )
-    return Content.styled(value, tone)
+    return Content.styled(value, "$error" if odd else "$ink-faint" if unknown else tone)
 
 
 def _name(view: RunView, width: int) -> Content:
@@ -70,8 +81,12 @@ def _progress(view: RunView, width: int) -> Content:
     if view.progress is None:
         done = glyphs.current.missing if view.step is None else _steps(view.step, width)
         return Content.styled((f"step {done}" if width >= 10 else done).rjust(width), "$ink-muted")
+    if view.status == "completed" and view.progress >= 1.0:
+        return Content.styled(glyphs.current.check.rjust(width), "$ink-faint")
     tone = STATE_TONE.get(view.status, "$ink-muted")
     share = Content.styled(quantity.percent(view.progress).rjust(4), "$ink-muted")
+    if not view.is_active:
+        return Content(" " * (width - share.cell_length)) + share
     bar = styled.bar(view.progress, width - 5, tone) if width >= _BAR_MIN else Content("")
     return Content(" ").join([bar, share]) if width >= _BAR_MIN else share
 
@@ -100,7 +115,7 @@ def _metric(view: RunView, width: int) -> Content:
     one = beside(view)
     if one is None:
         return Content.styled(glyphs.current.missing.rjust(width), "$ink-faint")
-    value = _figure(quantity.metric(one.last, one.name), view)
+    value = figure(quantity.metric(one.last, one.name))
     value += Content.styled(figures.way(one), "$ink-muted")
     room = max(1, width - value.cell_length - 1)
     name = styled.text(figures.name_in(one.name, room), "$ink-muted")
@@ -114,24 +129,94 @@ def _title(one: Headline) -> str:
 
 def _headline(one: Headline, rank: int) -> TableColumn:
     def cell(view: RunView, width: int) -> Content:
-        return _figure(figures.text_of(one.unit, getattr(view, one.name)), view)
+        tone = "$ink" if one.unit == "loss" or view.is_live else "$ink-muted"
+        return figure(figures.text_of(one.unit, getattr(view, one.name)), tone)
 
-    first = 1 if one.name == "loss" else rank
-    return TableColumn(_title(one), figures.WIDTHS[one.unit], first, cell)
+    def has(view: RunView) -> bool:
+        return getattr(view, one.name) is not None
+
+    first, title = 1 if one.name == "loss" else rank, _title(one) if one.is_listed else one.title
+    return TableColumn(title, figures.WIDTHS[one.unit], first, cell, key=one.name, has=has)
+
+
+def _ends(view: RunView, width: int) -> Content:
+    """The end of a run of another machine that may be at work is not known."""
+    if view.status == "unknown":
+        return Content.styled(glyphs.current.missing, "$ink-faint")
+    return styled.ends(view, width)
+
+
+def _ago(seconds: float | None) -> str:
+    if seconds is None:
+        return glyphs.current.missing
+    return f"{quantity.age(seconds) if seconds >= 60.0 else '<1m'} ago"
+
+
+def _plain(
+    key: str,
+    width: int,
+    words: Callable[[RunView], object],
+    *,
+    title: str = "",
+    align: str = "left",
+) -> TableColumn:
+    """A column of what a run's row says by itself."""
+
+    def cell(view: RunView, width: int) -> Content:
+        said = words(view)
+        text = "" if said is None else str(said)
+        return styled.text(text, "$ink-muted") if text else figure(glyphs.current.missing)
+
+    return TableColumn(title or key, width, 11, cell, align, key, has=words)
 
 
 COLUMNS = (
-    TableColumn("state", _STATE, 0, lambda v, w: styled.state_of(v), "left"),
-    TableColumn("run", _NAME_MIN, 0, _name, "left"),
-    TableColumn("experiment", 11, 9, lambda v, w: styled.text(v.experiment, "$ink-muted"), "left"),
-    TableColumn("done", 4, 3, _progress),
-    TableColumn(METRIC, _METRIC_MIN, 6, _metric, "left"),
-    TableColumn("loss trend", 16, 8, _trend, "left"),
+    TableColumn("state", _STATE, 0, lambda v, w: styled.state_of(v), "left", "status"),
+    TableColumn("run", _NAME_MIN, 0, _name, "left", "name"),
+    replace(_plain("experiment", 11, lambda v: v.experiment), rank=9),
+    TableColumn(
+        "done", 4, 3, _progress, key="done", has=lambda v: (v.progress, v.step) != (None, None)
+    ),
+    TableColumn(METRIC, _METRIC_MIN, 6, _metric, "left", METRIC, has=beside),
+    TableColumn("loss trend", 16, 8, _trend, "left", "trend", lambda v: v.trend or v.loss_history),
     *(_headline(one, rank) for rank, one in enumerate(_LISTED, 3)),
-    TableColumn("took", 7, 10, lambda v, w: _figure(quantity.duration(v.elapsed_s), v)),
-    TableColumn("ends", 8, 2, styled.ends),
-    TableColumn("alert", 5, 1, _alerts),
+    TableColumn(
+        *("took", 7, 10, lambda v, w: figure(quantity.duration(v.elapsed_s), "$ink-muted")),
+        key="duration",
+        has=lambda v: v.elapsed_s is not None,
+    ),
+    TableColumn("ends", 8, 2, _ends, key="ends"),
+    TableColumn("alert", 5, 1, _alerts, key="alerts", has=lambda v: v.alerts_open),
 )
+"""Those of a list whose user chose none."""
+MORE_COLUMNS = (
+    *(_headline(one, 11) for one in STORED if not one.is_listed and one.title),
+    _plain("step", 9, lambda v: None if v.step is None else quantity.count(v.step), align="right"),
+    _plain(
+        *("created", 12, lambda v: v.created and quantity.moment(v.created, time.time())),
+        align="right",
+    ),
+    _plain("seen", 8, lambda v: _ago(v.age_s), align="right"),
+    _plain("tags", 16, lambda v: " ".join(v.tags)),
+    _plain("host", 12, lambda v: v.host),
+    _plain("kind", 8, lambda v: v.kind),
+    _plain("seed", 6, lambda v: v.seed, align="right"),
+    _plain("commit", 10, lambda v: v.git_commit[:10]),
+    _plain("attempts", 8, lambda v: v.attempts_total, align="right"),
+    _plain("id", 20, lambda v: v.id),
+)
+"""Those that the user may add besides metrics, params and notes."""
+BUILT_IN = {column.key: column for column in (*COLUMNS, *MORE_COLUMNS)}
+ALIASES = {
+    **{"state": "status", "run": "name", "took": "duration", "alert": "alerts", "tag": "tags"},
+    **{"ppl": "val_ppl", "tok/s": "tokens_per_s", "loss trend": "trend", "recent": ""},
+}
+"""Other names of columns and orders, as the heads of the table have them."""
+
+
+def key_of(said: str) -> str:
+    """The key of a column or an order as a user wrote it."""
+    return ALIASES.get(said, said)
 
 
 @dataclass(frozen=True)
@@ -147,65 +232,127 @@ class TableNeeds:
     longest_metric: int = _METRIC_MIN
     is_without_loss: bool = False
     longest_state: int = _STATE
+    has_bars: bool = True
+    """Whether a run is at work, whose progress is worth a bar."""
+    is_loss_trend: bool = True
+    """Whether each trend is of a loss."""
 
 
-def needs_of(runs: Sequence[RunView], tails: Mapping[str, str]) -> TableNeeds:
-    """Figures of the house that none of these runs has give way to what stands for them."""
+def needs_of(
+    runs: Sequence[RunView],
+    tails: Mapping[str, str],
+    columns: Sequence[TableColumn] = COLUMNS,
+) -> TableNeeds:
+    """What the columns of these runs need. One that no run fills is absent, unless the user added
+    it; so is what stands for runs, where columns of the user's say it of each.
+    """
     lengths = sorted(len(name_of(view, tails)) for view in runs) or [_NAME_MIN]
     names = lengths[int((len(lengths) - 1) * _MOST_NAMES)], lengths[-1]
     state = max((_STATE, *(styled.state_of(v).cell_length for v in runs if v.status == "unknown")))
-    own = [(view, one) for view in runs if (one := beside(view)) is not None]
+    has_bars = any(view.is_active and view.progress is not None for view in runs)
+    of_losses = not any(view.trend for view in runs)
+    said = {column.key for column in columns if column.is_own}
+    own = [one for v in runs if (one := beside(v)) is not None and one.name not in said]
+    absent = {
+        column.key
+        for column in columns
+        if runs and not column.is_own and column.rank and not any(map(column.has, runs))
+    }
     if not own:
-        return TableNeeds(*names, longest_state=state)
-    absent = {_title(one) for one in _LISTED if not _is_said(one, runs)}
-    if not any(view.trend or view.loss_history for view in runs):
-        absent.add("loss trend")
-    longest = max(cell_len(clean(one.name)) for _, one in own) + _METRIC_VALUE
-    is_lossless = any(view.loss is None for view, _ in own)
-    return TableNeeds(*names, frozenset(absent), longest, is_lossless, state)
+        absent.add(METRIC)
+        return TableNeeds(
+            *names,
+            frozenset(absent),
+            longest_state=state,
+            has_bars=has_bars,
+            is_loss_trend=of_losses,
+        )
+    longest = max(cell_len(clean(one.name)) for one in own) + _METRIC_VALUE
+    is_lossless = any(view.loss is None for view in runs if beside(view) is not None)
+    return TableNeeds(*names, frozenset(absent), longest, is_lossless, state, has_bars, of_losses)
 
 
-def _is_said(one: Headline, runs: Sequence[RunView]) -> bool:
-    return any(getattr(view, one.name) is not None for view in runs)
+class Layout(NamedTuple):
+    """The columns on the screen, each with its width, and how many are to their left and right."""
+
+    shown: tuple[tuple[TableColumn, int], ...]
+    left: int = 0
+    right: int = 0
 
 
-def layout(width: int, needs: TableNeeds) -> list[tuple[TableColumn, int]]:
-    """The columns that fit into `width` cells, in order, each with its width.
+def layout(
+    width: int,
+    needs: TableNeeds,
+    columns: Sequence[TableColumn] = COLUMNS,
+    *,
+    first: int = 0,
+) -> Layout:
+    """The columns that fit into `width` cells, in order, from the one numbered `first` on of those
+    that can be scrolled.
 
     What is left over goes to the metric, to the name as far as most names are long, then to a bar
     that is worth drawing, the trend, and longer names.
     """
-    columns = [_ranked(c, needs) for c in COLUMNS if c.title not in needs.absent]
-    most_names = needs.most_names
-    chosen = [c for c in columns if c.rank == 0]
-    used = GUTTER - GAP + sum(c.width + GAP for c in chosen)  # no gap after the last column
-    name = max(0, min(most_names, _NAME_FIRST) - _NAME_MIN)
-    for column in sorted((c for c in columns if c.rank), key=lambda c: c.rank):
-        if used + column.width + GAP + (name if column.rank >= _LUXURY else 0) <= width:
+    known = [_ranked(c, needs) for c in columns if c.key not in needs.absent or c.is_own]
+    fixed = [c for c in known if c.rank == 0]
+    used = GUTTER - GAP + sum(c.width + GAP for c in fixed)  # no gap after the last column
+    name = max(0, min(needs.most_names, _NAME_FIRST) - _NAME_MIN)
+    loose = [c for c in known if c.rank]
+    if columns is COLUMNS:
+        most = _by_rank(loose, width - used, name)
+        loose = [*(c for c in loose if c in most), *(c for c in loose if c not in most)]
+        name = 0
+    first = max(0, min(first, len(loose) - 1))
+    room = width - used
+    name = max(0, min(name, room - _LEAST - GAP))
+    chosen: list[TableColumn] = []
+    for column in loose[first:]:
+        if column.width + GAP > room - name:
+            break
+        chosen.append(column)
+        room -= column.width + GAP
+    if loose and not chosen and room - GAP >= _LEAST:  # wider than there is room
+        chosen = [replace(loose[first], width=min(loose[first].width, room - GAP))]
+        room -= chosen[0].width + GAP
+    shown = _widened([*fixed, *chosen], max(0, room), needs)
+    return Layout(shown, first, len(loose) - first - len(chosen))
+
+
+def _by_rank(columns: Sequence[TableColumn], room: int, name: int) -> list[TableColumn]:
+    """Those of the columns that fit, the lowest rank first."""
+    chosen, used = [], 0
+    for column in sorted(columns, key=lambda c: c.rank):
+        if used + column.width + GAP + (name if column.rank >= _LUXURY else 0) <= room:
             chosen.append(column)
             used += column.width + GAP
-    spare = max(0, width - used)
-    widths = {column.title: column.width for column in chosen}
-    for title, most in (
+    return chosen
+
+
+def _widened(
+    columns: Sequence[TableColumn], spare: int, needs: TableNeeds
+) -> tuple[tuple[TableColumn, int], ...]:
+    widths = {column.key: column.width for column in columns}
+    for key, most in (
         (METRIC, min(needs.longest_metric, _METRIC_MAX)),
-        ("run", min(most_names, _NAME_MAX)),
-        ("done", _BAR_MAX),
-        ("loss trend", _TREND_MAX),
-        ("run", min(needs.longest_name, _NAME_LIMIT)),
-        ("loss trend", _TREND_LIMIT),
+        ("name", min(needs.most_names, _NAME_MAX)),
+        ("done", _BAR_MAX if needs.has_bars else 0),
+        ("trend", _TREND_MAX),
+        *((c.key, _TEXT_MAX) for c in columns if c.key in ("tags", "notes")),
+        ("name", min(needs.longest_name, _NAME_LIMIT)),
+        ("trend", _TREND_LIMIT),
     ):
-        if title in widths and most > widths[title]:
-            more = min(spare, most - widths[title])
-            if title == "done" and widths[title] + more < _BAR_MIN:
+        if key in widths and most > widths[key]:
+            more = min(spare, most - widths[key])
+            if key == "done" and widths[key] + more < _BAR_MIN:
                 continue
-            widths[title] += more
+            widths[key] += more
             spare -= more
-    return [(c, widths[c.title]) for c in columns if c in chosen]
+    return tuple((column, widths[column.key]) for column in columns)
 
 
 def _ranked(column: TableColumn, needs: TableNeeds) -> TableColumn:
     """What stands for runs without a loss comes before everything else that may give way."""
-    if column.title == "state":
+    if column.key == "status":
         return replace(column, width=needs.longest_state)
-    is_first = column.title == METRIC and needs.is_without_loss
+    is_first = column.key == METRIC and needs.is_without_loss
     return replace(column, rank=1) if is_first else column

@@ -18,6 +18,7 @@ from albor_core.feed.data.known import DataShelf
 from albor_core.feed.data.sheet import DataSheet, sheet_of
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, Problem
+from albor_core.store.query.column_names import ColumnNames
 from albor_core.store.query.filter import parse_filter
 from albor_core.store.rows.rows import AlertRow
 from albor_tui.model.command import Cancelled
@@ -226,6 +227,7 @@ class FakeDesk:
         self.wrong: tuple[str, ...] = ()  # what verifying finds
         self.may_answer = threading.Event()  # whether questions about data are answered
         self.may_answer.set()
+        self.names = ColumnNames()
 
     def _do(self, *deed: Any) -> None:
         if self.refusal is not None:
@@ -268,6 +270,9 @@ class FakeDesk:
     def report(self, runs: Sequence[str], out: Path) -> str:
         self._do("report", tuple(runs), out.name)
         return str(out)
+
+    def column_names(self) -> ColumnNames:
+        return self.names
 
     def matching(self, question: RunQuery) -> Matches:
         parse_filter(question.words)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName, LogWindow
+from albor_core.feed.archive.media import MediumView, MediumWanted
 from albor_core.feed.archive.patch import FileChange, Patch
 from albor_core.feed.archive.traced import TracedBricks
 from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.data.of_run import RunData
+from albor_core.feed.runs.cells import CellsWanted, RunCells
 from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
 from albor_core.feed.view.run_view import BrickView, CheckpointView, RunsView, RunView
 from albor_core.run.values.clean import clean
@@ -34,6 +36,7 @@ from albor_core.store.rows.rows import (
     NoteRow,
     SampleRow,
 )
+from albor_core.store.rows.run_row import Param
 from albor_core.store.rows.series import Series
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
 from albor_tui.messages import AttentionChanged, CommandReport
@@ -705,6 +708,10 @@ class FakeArchive:
         self.asked["card"] += 1
         return self._source.card
 
+    def medium(self, wanted: MediumWanted) -> MediumView:
+        self.asked["medium"] += 1
+        return self._source.medium(wanted)
+
     def data(self) -> RunData:
         self.asked["data"] += 1
         return self._source.data
@@ -729,9 +736,34 @@ class FakeArchive:
         self.is_closed = True
 
 
+class FakeCells:
+    """What the source has of each column, of the runs that are asked for."""
+
+    def __init__(self, source: FakeSource) -> None:
+        self._source, self._last = source, RunCells()
+
+    def look(self, wanted: CellsWanted, rows: Sequence[RunView]) -> RunCells | None:
+        source = self._source
+        runs = {key: {row.id for row in rows} for key in wanted.of_all}
+        for key in wanted.columns:
+            runs.setdefault(key, {*wanted.visible})
+        source.cells_asked.append({key: len(found) for key, found in runs.items()})
+        values = {
+            key: {run: source.cells.get(key, {}).get(run) for run in found}
+            for key, found in runs.items()
+        }
+        absent = frozenset(key for key in runs if key not in source.cells)
+        now = RunCells(values, absent, source.differing, wanted.compared)
+        if now == self._last:
+            return None
+        self._last = now
+        return now
+
+
 class FakeOverview:
     def __init__(self, source: FakeSource) -> None:
         self._source = source
+        self.cells = FakeCells(source)
 
     def poll(self, *, visible: Collection[str] = (), wanted: Collection[str] = ()) -> RunsView:
         source = self._source
@@ -795,10 +827,16 @@ class FakeSource:
         self.shelf = SHELF
         self.traced = TracedBricks()
         self.card = CARD
+        self.medium: Callable[[MediumWanted], MediumView] = lambda wanted: MediumView(
+            wanted.key, wanted.kind, problem="nothing was kept"
+        )
         self.data = RunData("It recorded no data.")
         self.events: tuple[EventRow, ...] = EVENTS
         self.crashes: tuple[CrashView, ...] = ()
         self.samples: tuple[SampleRow, ...] = SAMPLES
+        self.cells: dict[str, dict[str, Param]] = {}  # by column and run
+        self.cells_asked: list[dict[str, int]] = []  # of how many runs, by column
+        self.differing: tuple[str, ...] = ()
 
     def show(self, rows: tuple[RunView, ...]) -> None:
         self.rows, self.version = rows, self.version + 1

@@ -27,6 +27,7 @@ from albor_core.cli.runs.run_columns import (
     group_table,
     run_table,
 )
+from albor_core.cli.runs.view_option import known_sort, list_request, view_option
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import counted
 
@@ -82,6 +83,7 @@ def _say_global(context: click.Context, parameter: click.Parameter, is_asked: bo
 @click.option("--experiment", help="Show only runs of this experiment.")
 @click.option("--name", help="Show only runs whose name or id contains this.")
 @click.option("--global", is_flag=True, hidden=True, expose_value=False, callback=_say_global)
+@view_option
 @db_option
 @json_option
 def ls(
@@ -94,6 +96,7 @@ def ls(
     grouped: bool,
     experiment: str | None,
     name: str | None,
+    view: str | None,
     db: str | None,
     as_json: bool,
 ) -> None:
@@ -115,8 +118,9 @@ def ls(
     """
     from albor_core.run.values.directions import parse_goals
 
+    asked_for = list_request(view, terms, sort, reverse, columns)
+    terms, sort, reverse, wanted, of_view = asked_for
     where, ways = _filter(" ".join(terms)), parse_goals(goals)
-    wanted = [word.strip() for word in (columns or "").split(",") if word.strip()]
     reader = open_table(db)
     is_whole = not (terms or experiment or name)
     absent, begun = Absent([], 0), []
@@ -126,11 +130,13 @@ def ls(
             if db is None:
                 absent = absent_runs(reader)
                 begun = _bring_in(absent.coming)
+            sort = known_sort(asked_for, reader)
             descending = reader.is_descending(sort, ways, experiment)
             asked = {"limit": limit, "sort": sort, "descending": descending != reverse}
             asked |= {"experiment": experiment, "name": name}
             make = _current if db is None else _listing
             found = make(reader, where, wanted, asked, grouped=grouped)
+            _refuse_unknown(reader, found, wanted, is_of_view="columns" in of_view)
     if as_json:
         emit(_document(found))
     else:
@@ -272,8 +278,6 @@ def _listing(
         total = max(total, reader.count(where, words))
     ids = [row.id for row in rows]
     cells = reader.cells(ids, columns)
-    by_column = zip(columns, *cells.values(), strict=True)
-    _refuse_unknown(reader, [column for column, *found in by_column if not {*found} - {None}])
     now = {row.id: now_of(row) for row in rows}
     return Listing(
         tuple(one.row for one in now.values()),
@@ -313,14 +317,25 @@ def _extra(wanted: Sequence[str]) -> list[ListColumn]:
     return [parse_column(word) for word in wanted if word not in FIELDS]
 
 
-def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
-    """Raise UsageError if a column names what no run of a store with runs has."""
+def _refuse_unknown(
+    reader: RunList, found: Listing, wanted: Sequence[str], *, is_of_view: bool
+) -> None:
+    """Raise UsageError if a column names what no run of a store with runs has; one of a view stays
+    empty, with a note.
+    """
     from albor_core.store.query.listing import TEXT_COLUMNS
 
+    by_column = zip(_extra(wanted), *found.values.values(), strict=True)
+    columns = [column for column, *values in by_column if not {*values} - {None}]
     asked = (one for one in columns if one.stat or one.name not in TEXT_COLUMNS)
-    unknown = next((column.name for column in asked if not reader.is_known(*column)), None)
-    if unknown is None or reader.is_empty():
+    gone = [column.name for column in asked if not reader.is_known(*column)]
+    if not gone or reader.is_empty():
         return
+    if is_of_view:
+        names = ", ".join(clean(name) for name in gone)
+        print_note(f"no run has {names}, of the view's columns")
+        return
+    unknown = gone[0]
     from albor_core.store.file.crowded import logged_without_room, without_room
     from albor_core.store.query.names import nearest
 

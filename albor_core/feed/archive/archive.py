@@ -16,6 +16,7 @@ from albor_core.feed.archive.checkpoints import Shelf, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView
 from albor_core.feed.archive.crashes import CrashShelf, CrashView
 from albor_core.feed.archive.log_file import LogName, LogShelf, LogWindow
+from albor_core.feed.archive.media import MediaShelf, MediumView, MediumWanted
 from albor_core.feed.archive.traced import TracedBricks, TraceShelf
 from albor_core.feed.data.of_run import RunData, figures_of, run_data
 from albor_core.feed.run.detail import RunFeed
@@ -57,6 +58,7 @@ class RunArchive:
         self._traces = TraceShelf(run.traces)
         self._everybodys = StoreWatch(store or global_store())
         self._card = CardShelf(run, own=self._asked, everybody=self._asked_of_everybody)
+        self._media = MediaShelf(run, self._feed.store.ask)
         self._journal = RecordTail(run.journal, parse_line)
         self._known: dict[str, tuple[int | None, object]] = {}
 
@@ -95,6 +97,10 @@ class RunArchive:
     def card(self) -> RunCard:
         """The card of a run: what it is, its relatives, what it left and how it died."""
         return self._card.look()
+
+    def medium(self, wanted: MediumWanted) -> MediumView:
+        """One picture, histogram, table or text that the run kept, as it is shown."""
+        return self._media.medium(wanted)
 
     def data(self) -> RunData:
         """The data that the run reads, and whether it is still in its place."""

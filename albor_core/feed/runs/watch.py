@@ -25,6 +25,7 @@ from albor_core.feed.run.store_follower import (
     row_in,
     without_files,
 )
+from albor_core.feed.runs.cells import CellReader
 from albor_core.feed.runs.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.runs.of_visible import VisibleRuns
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
@@ -84,6 +85,7 @@ class RunsFeed:
         self._hot: set[str] = set()
         self._sweep: Iterator[str] = iter(())
         self.visible = VisibleRuns(self.store, clock, chosen)
+        self.cells = CellReader(self.store, clock)
         self._news = 0  # how often the store gave another list
         self._is_in_order = False
         self._shown: list[RunView] = []

@@ -122,6 +122,40 @@ def media_keys(table: RunList, run: RunDir) -> tuple[MediaKey, ...]:
     return tuple(found)
 
 
+def media_steps(table: RunList, run: RunDir, key: str, kind: str) -> tuple[int | None, ...]:
+    """The steps of all media of one key and kind, in the order they were recorded."""
+    return tuple(step for (step,) in table.query(
+        lambda db: _rows_of_key(db, _name_in(db, run), key, kind, "m.step")
+    ))  # fmt: skip
+
+
+def nth_medium(table: RunList, run: RunDir, key: str, kind: str, nth: int) -> MediaRow | None:
+    """The medium at a place of `media_steps`; None beyond it."""
+    rows = table.query(
+        lambda db: _rows_of_key(db, _name_in(db, run), key, kind, _COLUMNS, limit=1, offset=nth)
+    )
+    return _media_row(run, rows[0]) if rows else None
+
+
+def _rows_of_key(
+    db: sqlite3.Connection,
+    run: str,
+    key: str,
+    kind: str,
+    columns: str,
+    *,
+    limit: int = -1,
+    offset: int = 0,
+) -> list[Any]:
+    if not _knows_media(db):
+        return []
+    return db.execute(
+        f"SELECT {columns} FROM media m JOIN runs r ON r.id = m.run_id WHERE r.run = ?"
+        " AND m.key = ? AND m.kind = ? ORDER BY m.at LIMIT ? OFFSET ?",
+        (run, key, kind, limit, max(0, offset)),
+    ).fetchall()
+
+
 def rows_of(db: sqlite3.Connection, run: str) -> list[Any]:
     """The rows of a run of a store as columns, in order."""
     if not _knows_media(db):

@@ -6,7 +6,7 @@ A worker touches no widget, it posts; a screen that is covered polls nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from textual import on, work
 from textual.content import Content
@@ -135,6 +135,12 @@ class PollingScreen(FrameScreen):
     def effect_of(self, action: str) -> str:
         """The present effect of an action; "" if its label is enough."""
         return ""
+
+    def places(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
+        """What the palette finds on this screen besides its keys: a title, what it is, and the
+        function that shows it.
+        """
+        return ()
 
     def follow(self) -> None:
         """Poll and post until cancelled. Runs in a thread."""

@@ -1,36 +1,43 @@
-"""Which runs are listed, in what order and in which groups: by what was asked for, and by what the
+"""Which runs are listed, in what order, columns and groups: by what was asked for, and by what the
 store answered where the list itself does not know. Pure."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
+from albor_core.feed.runs.cells import CellsWanted, RunCells
 from albor_core.feed.view.run_view import LOADING, RunsView, RunView
+from albor_core.run.values.clean import clean
+from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
 from albor_tui.messages import FilterAnswered
 from albor_tui.model.desk import Matches, RunQuery
 from albor_tui.model.selection import RunSelection
+from albor_tui.screens.runs.grouping import GROUPS, MOST_PARAMS, grouped, title_of
 from albor_tui.screens.runs.order import (
-    GROUPS,
-    SORTS,
-    Group,
+    RECENT,
+    Order,
     arrange,
-    grouped,
+    chosen,
     is_plain,
-    needed_for,
-    next_order,
-    question_of,
+    my_metric,
+    order_of,
+    orders_of,
 )
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.run_columns import METRIC
+from albor_tui.widgets.own_columns import OwnColumns
+from albor_tui.widgets.run_columns import BUILT_IN, COLUMNS, METRIC, TableColumn, key_of
+from albor_tui.widgets.run_lines import GroupLines
 
 if TYPE_CHECKING:
     from albor_core.feed.workspace.views import View
 
 ASK_GAP_S = 2.0  # between two questions to a store that is too large to be here whole
+MOST_COMPARED = 2_000  # runs whose params are compared, for what tells them apart
 
 
 class RunListing:
@@ -41,34 +48,71 @@ class RunListing:
     def __init__(self) -> None:
         self.view = RunsView(is_complete=False)
         self.words = ""
-        self.order = "recent"
+        self.order = RECENT
         self.is_reversed = False
         self.group = ""
+        self.keys: tuple[str, ...] = ()  # of the columns, where the user chose them
+        self.unfolded: frozenset[str] = frozenset()  # labels of groups
+        self.cells = RunCells()
+        self.metrics: Mapping[str, str] = {}  # by experiment, where the user chose one
+        self.metric = ""  # the column of what most of the listed runs are judged by
         self.problem = ""  # of the words
         self.is_asking = False
+        self._own = OwnColumns()
+        self._columns: tuple[TableColumn, ...] = COLUMNS
+        self._made_of: tuple[object, ...] = ()
+        self._shown: tuple[RunView, ...] = ()
         self._matches: Matches | None = None  # what the store keeps, where it was asked
         self._asked_at = 0.0
 
     def show(self, view: View) -> None:
         """Ask what a view asks."""
-        self.words, self.order = view.filter, view.sort or "recent"
+        self.words, self.order = view.filter, key_of(view.sort) or RECENT
         self.is_reversed = view.is_reversed
-        self.group = view.group if view.group in GROUPS else ""
+        self.group_by(view.group)
+        self.choose_columns(view.columns)
 
     @property
     def shown(self) -> dict[str, Any]:
         """The fields of a view that say what is asked."""
-        sort = "" if self.order == "recent" else self.order
+        sort = "" if self.order == RECENT else self.order
         return {
             "filter": self.words, "sort": sort, "is_reversed": self.is_reversed,
-            "group": self.group,
+            "group": self.group, "columns": self.keys,
         }  # fmt: skip
 
     @property
     def query(self) -> RunQuery:
         """The present query of the store."""
-        sort, descending = question_of(self.order, self.view.rows)
-        return RunQuery(self.words, sort, descending != self.is_reversed)
+        order = self._order
+        if order is None:
+            return RunQuery(self.words, "created", not self.is_reversed)
+        return RunQuery(self.words, order.store, order.is_falling != self.is_reversed)
+
+    @property
+    def _order(self) -> Order | None:
+        key = self.sorted_by
+        return None if key == RECENT else order_of(key, self.view.rows, self.cells)
+
+    @property
+    def sorted_by(self) -> str:
+        """The key of the column that the order is by; "recent" where it is by none."""
+        if self.order in (METRIC, "trend"):
+            return self.metric or RECENT
+        return self.order
+
+    @property
+    def sorted_column(self) -> str:
+        """The key of the column on the screen whose head says so."""
+        keys = {column.key for column in self._columns}
+        by = self.sorted_by
+        return METRIC if by == self.metric and by not in keys else by
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether the order goes up."""
+        order = self._order
+        return (order is not None and not order.is_falling) != self.is_reversed
 
     @property
     def to_load(self) -> frozenset[str]:
@@ -76,20 +120,23 @@ class RunListing:
         matches = self._matches
         return frozenset() if matches is None else matches.ids
 
-    @property
-    def needed(self) -> frozenset[str]:
-        """The runs whose metrics order or groups are made of."""
-        return needed_for(self.order, self.group, self.view.rows)
+    def cells_wanted(self, visible: frozenset[str]) -> CellsWanted:
+        """What the thread that polls is to read for the list."""
+        own = tuple(key for key in self.keys if key not in BUILT_IN)
+        needed = [self.sorted_by, self.group]
+        if self.group:
+            needed += [self.metric, *own]
+        of_all = (k for k in needed if k and k not in BUILT_IN and k != RECENT)
+        compared: tuple[str, ...] = ()
+        if self.view.is_complete:
+            compared = tuple(view.id for view in self._shown[:MOST_COMPARED])
+        return CellsWanted(own, tuple(dict.fromkeys(of_all)), visible, compared)
 
     @property
-    def column(self) -> str:
-        """The title of the column that the order is by."""
-        return self.order if self.order in SORTS else METRIC
-
-    @property
-    def groups(self) -> int:
-        """How many there are of all runs."""
-        return len(grouped(self.view.rows, self.group)[1])
+    def groups(self) -> tuple[str, ...]:
+        """What the list can be grouped by in turn: "" for nothing first."""
+        differing = self.cells.differing or ()
+        return ("", *GROUPS, *differing[:MOST_PARAMS])
 
     @property
     def is_plain(self) -> bool:
@@ -132,21 +179,91 @@ class RunListing:
         return True
 
     def next_order(self) -> None:
-        self.order = next_order(self.order, self.view.rows)
+        """Order by the next column."""
+        if not self.metric:
+            self.metric = my_metric(self.view.rows, self.metrics)
+        orders = orders_of((column.key for column in self.columns_shown), self.metric)
+        at = orders.index(self.sorted_by) if self.sorted_by in orders else -1
+        self.order_by(orders[(at + 1) % len(orders)])
+
+    @property
+    def columns_shown(self) -> tuple[TableColumn, ...]:
+        """The columns that a run of the list fills, or that the user added."""
+        rows = self.view.rows
+        return tuple(
+            column
+            for column in self._columns
+            if column.is_own or not column.rank or any(map(column.has, rows))
+        )
+
+    def order_by(self, key: str) -> None:
+        """Order by this column, best or first values first; the same again turns it round."""
+        key = key_of(key) or RECENT
+        is_same = key == self.order
+        self.is_reversed = is_same and not self.is_reversed
+        self.order = key
+
+    def group_by(self, key: str) -> None:
+        """Group by this column, "" for none: each group is its heading at first."""
+        key = key_of(key)
+        if key != self.group:
+            self.group, self.unfolded = key, frozenset()
 
     def next_group(self) -> None:
-        self.group = GROUPS[(GROUPS.index(self.group) + 1) % len(GROUPS)]
+        groups = self.groups
+        at = groups.index(self.group) if self.group in groups else -1
+        self.group_by(groups[(at + 1) % len(groups)])
 
-    def arranged(self) -> tuple[tuple[RunView, ...], tuple[Group, ...]]:
-        """The runs that are listed, and where groups begin."""
+    def fold(self, label: str) -> None:
+        """Fold a group, or unfold it."""
+        self.unfolded ^= {label}
+
+    def fold_all(self, labels: Sequence[str]) -> None:
+        """Fold all groups; unfold all where all are folded."""
+        self.unfolded = frozenset() if self.unfolded & {*labels} else frozenset(labels)
+
+    def choose_columns(self, keys: Sequence[str]) -> None:
+        """Show these columns; the usual ones where there are none."""
+        self.keys = tuple(dict.fromkeys(map(key_of, keys)))
+        self._made_of = ()
+        self._own = OwnColumns()
+
+    def columns(self, visible: tuple[RunView, ...]) -> tuple[TableColumn, ...]:
+        """The columns, whose numbers tell the visible runs apart; the same ones as before where
+        nothing they are made of has changed.
+        """
+        made_of = (self.keys, self.cells, visible)
+        if not self.keys:
+            self._columns = COLUMNS
+        elif made_of != self._made_of:
+            self._columns = self._own.columns(self.keys, self.cells, visible)
+        self._made_of = made_of
+        return self._columns
+
+    def arranged(self) -> tuple[tuple[RunView, ...], GroupLines]:
+        """The runs that are listed, and the headings of their groups."""
         matches = self._matches if self.needs_store else None
         only = None if matches is None else matches.ids
         only = frozenset() if self.is_unanswered and not self.is_plain else only
-        words = self.words if only is None else ""
-        rows = arrange(
-            self.view.rows, words=words, only=only, order=self.order, reverse=self.is_reversed
-        )
-        return grouped(rows, self.group)
+        rows = chosen(self.view.rows, self.words if only is None else "", only)
+        self.metric = my_metric(rows, self.metrics)
+        arranged = arrange(rows, self._order, reverse=self.is_reversed)
+        groups = GroupLines()
+        if self.group:
+            by = self.sorted_by
+            sort = "" if by in (RECENT, self.group) else "mean" if by == self.metric else "first"
+            arranged, groups = grouped(
+                arranged,
+                self.group,
+                self.cells,
+                metric=self.metric,
+                columns=self._columns,
+                unfolded=self.unfolded,
+                sort=sort,
+                is_falling=not self.is_rising,
+            )
+        self._shown = arranged
+        return arranged, groups
 
     def count(self, shown: int) -> str:
         """How many runs are listed, of how many."""
@@ -175,8 +292,13 @@ class RunListing:
         elif self.words:
             parts.append(styled.text(f"/{self.words}  ", "$accent"))
         if self.group:
-            parts.append(Content.styled(f"by {self.group}  ", "$ink-muted"))
+            parts.append(styled.text(f"by {title_of(self.group)}  ", "$ink-muted"))
+        if gone := [key for key in self.keys if key in self.cells.absent]:
+            names = ", ".join(clean(key, limit=40) for key in gone[:2])
+            more = f" and {counted(len(gone) - 2, 'other column')}" if len(gone) > 2 else ""
+            parts.append(styled.text(f"no run has {names}{more}  ", "$warning"))
         if max(len(self.view.rows), self.view.total):
-            arrow = glyphs.current.arrow_up if self.is_reversed else glyphs.current.arrow_down
-            parts.append(styled.text(f"{arrow} {self.order}", "$ink-muted"))
+            arrow = glyphs.current.arrow_up if self.is_rising else glyphs.current.arrow_down
+            by = title_of(self.sorted_by)
+            parts.append(styled.text(f"{arrow} {by}", "$ink-muted"))
         return Content("").join(parts)

@@ -19,9 +19,7 @@ from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import FilterAnswered, RunsChanged
 from albor_tui.model.desk import Matches, RunQuery
-from albor_tui.screens.base.named_views import NamedViewScreen
-from albor_tui.screens.runs.judged import JudgedRunsScreen
-from albor_tui.screens.runs.listing import RunListing
+from albor_tui.screens.runs.arranging import ARRANGING, ArrangingScreen, CellsRead, hidden_columns
 from albor_tui.screens.runs.preview import HighlightFollower, Preview
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.key_bar import KeyBar
@@ -38,8 +36,9 @@ EMPTY = (
 
 ON_RUNS = frozenset(  # actions that are nothing without a run
     {
-        *("open", "stop", "pause", "checkpoint", "retry", "diff", "select", "sort", "reverse"),
-        *("group", "tag", "note", "rename", "pin", "export", "report"),
+        *("open", "stop", "pause", "checkpoint", "retry", "diff", "select", "select_all"),
+        *("workspace", "sort", "reverse", "group", "group_by", "columns", "fold_all"),
+        *("tag", "note", "rename", "pin", "export", "report"),
     }
 )
 LEAST_ROWS, PREVIEW_ROWS = 8, 15  # of the list with its frame; of the preview as albor.tcss has it
@@ -53,7 +52,7 @@ class FilterLine(Input):
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 
 
-class RunsScreen(NamedViewScreen, JudgedRunsScreen):
+class RunsScreen(ArrangingScreen):
     """The table of runs. A key acts on the selected runs, or on the highlighted one.
 
     Its thread looks also for what needs a person, for all screens: it goes on when covered.
@@ -69,13 +68,12 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
         Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),
         Binding("n", "launch", "New", tooltip="Launch a run from a config"),
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
+        Binding("w", "workspace", "Workspace", tooltip="The selected runs, or all, in one picture"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
         Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
-        Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
-        Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host"),
+        *ARRANGING,
         Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),
-        Binding("S", "reverse", "Reverse", show=False, tooltip="Reverse the order"),
         Binding("T", "tag", "Tag", show=False, tooltip="Give a tag; -tag takes it away"),
         Binding("N", "note", "Note", show=False, tooltip="Write something down beside the run"),
         Binding("M", "rename", "Rename", show=False, tooltip="Give the run another name"),
@@ -88,10 +86,9 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._listing = RunListing()
         self._tails: dict[str, str] = {}  # behind names that are not unique, by id
         self._problem = ""  # as it stands above the list
-        self._has_news = False
+        self._has_news = self._awaits_workspace = False
         self._titles: tuple[str, Content] = ("", Content(""))
         self._highlighted: RunView | None = None  # read by the poll thread: one reference, atomic
         self._is_chosen = threading.Event()
@@ -132,13 +129,14 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
 
     def _adopt_view(self) -> None:
         self._listing.show(self.cockpit.views.current)
+        self._awaits_workspace = self.cockpit.views.current.screen == "workspace"
         box = self.query_one("#filter", Input)
         with box.prevent(Input.Changed):
             box.value = self._listing.words
 
     def show_current_view(self) -> None:
         self._adopt_view()
-        self._ask_anew()
+        self.ask_anew()
         self.leave_filter()
 
     def follow(self) -> None:
@@ -156,6 +154,8 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
                 if view.version != version:
                     is_first, version = version < 0, view.version
                     self.post_message(RunsChanged(view))
+                if (cells := overview.cells.look(self.wanted, view.rows)) is not None:
+                    self.post_message(CellsRead(cells))
                     if is_first and view.rows:  # a chart before the other ten thousand rows
                         self._is_chosen.wait(CHOICE_S)
                         follower.poll(self._highlighted, wants_details=self.has_class("-wide"))
@@ -180,7 +180,7 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
         self._show_problem(message.view.problem)
         if self._listing.is_due:
             self._ask_store(self._listing.query)
-        self._arrange()
+        self.list_runs()
 
     def _show_problem(self, problem: str) -> None:
         """Show a problem that hides runs or makes them outdated, as long as it exists."""
@@ -192,13 +192,14 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
         line.update(styled.text(f"{glyphs.current.alert} {problem}", "$warning"))
         self.call_after_refresh(self._share_room)
 
-    def _arrange(self, *, is_asked: bool = False) -> None:
-        """List what is known now; where other rows or another order were `is_asked` for, with the
-        cursor in view."""
+    def list_runs(self, *, is_asked: bool = False, is_sorted: bool = False) -> None:
+        """List what is known now; where other rows were `is_asked` for, with the cursor in view,
+        and where another order was, with its first rows."""
         table = self.query_one(RunTable)
+        self._listing.metrics = self.cockpit.views.metrics
         rows, groups = self._listing.arranged()
-        table.sorted_by = self._listing.column
-        table.show(rows, groups, self._tails)
+        table.sorted_by, table.is_rising = self._listing.sorted_column, self._listing.is_rising
+        table.show(rows, groups, self._tails, self._listing.columns(table.runs_in_view))
         self._look_at_metrics()
         self._title(len(rows))
         known, words = self._listing.view.is_complete, self._listing.words
@@ -207,14 +208,17 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
         self.show_empty(why, table, self.query_one(Preview))
         self._share_room()
         self.refresh_key_bar()
-        if is_asked:
+        if is_sorted:
+            table.show_first()
+        elif is_asked:
             table.reveal()
+        self._open_awaited()
 
     def _share_room(self) -> None:
         """A list that is shorter than its place leaves the rest to the preview. A filter does not
         move the border."""
         listing, preview = self.query_one("#list"), self.query_one("#preview")
-        rows = len(self.rows) + self._listing.groups + 3  # header and frame
+        rows = max(len(self.rows), self.query_one(RunTable).lines) + 3  # header and frame
         rows += self.query_one("#filter").display
         place = self.size.height - self.query_one(GpuStrip).outer_size.height - 2
         place -= self.query_one("#problem").outer_size.height if self._problem else 0
@@ -232,14 +236,14 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
             return bool(self.rows) or not self._has_news
         return super().check_action(action, parameters)
 
-    def _ask_anew(self) -> None:
+    def ask_anew(self, *, is_sorted: bool = False) -> None:
         """Another filter or order."""
         self.keep_view(**self._listing.shown)
         self._listing.reset_answer()
         if self._listing.needs_store:
             self._ask_store(self._listing.query)
         if self._listing.is_plain:  # others are arranged when they were understood
-            self._arrange(is_asked=True)
+            self.list_runs(is_asked=True, is_sorted=is_sorted)
 
     @work(thread=True, exclusive=True, group="filter", exit_on_error=False)
     def _ask_store(self, question: RunQuery) -> None:
@@ -256,12 +260,13 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
         if self._listing.answer(message):
             if message.found is not None:
                 self.poll_now()
-            self._arrange(is_asked=True)
+            self.list_runs(is_asked=True)
 
     def _title(self, shown: int) -> None:
+        table = self.query_one(RunTable)
         titles = (
-            self._listing.count(shown),
-            self._listing.about(self.query_one(RunTable).selection),
+            self._listing.count(shown) + hidden_columns(*table.hidden_columns),
+            self._listing.about(table.selection),
         )
         if titles == self._titles:  # a title redraws everything inside its frame
             return
@@ -280,9 +285,18 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
         if self.query_one(Preview).show(message.view):
             self.poll_now()
 
+    @on(RunTable.Scrolled)
+    def name_columns(self) -> None:
+        self._title(len(self.query_one(RunTable).runs))
+
     def _look_at_metrics(self) -> None:
-        """Have the poll thread read those of the runs that are seen, and what the list needs."""
-        self._on_screen = self.query_one(RunTable).visible_ids | self._listing.needed
+        """Have the poll thread read what is said of the runs that are seen, and what order and
+        groups are made of."""
+        table = self.query_one(RunTable)
+        self._on_screen = table.visible_ids
+        self.want(self._listing.cells_wanted(self._on_screen))
+        columns = self._listing.columns(table.runs_in_view)
+        table.show(table.runs, table.groups, self._tails, columns)
 
     @on(RunTable.Opened)
     def open_run(self, message: RunTable.Opened) -> None:
@@ -290,7 +304,10 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
 
     def action_open(self) -> None:
         table = self.query_one(RunTable)
-        if table.current is not None:
+        if table.heading is not None:
+            table.reveal()
+            self.fold(table.heading.label)
+        elif table.current is not None:
             table.reveal()
             self.app.push_screen(self.cockpit.run_screen(table.current))
 
@@ -305,7 +322,7 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
     @on(Input.Changed, "#filter")
     def apply_filter(self, event: Input.Changed) -> None:
         self._listing.words = event.value
-        self._ask_anew()
+        self.ask_anew()
 
     @on(Input.Submitted, "#filter")
     def leave_filter(self) -> None:
@@ -320,22 +337,7 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
             self.leave_filter()
         table = self.query_one(RunTable)
         table.selection = replace(table.selection, marked=frozenset())
-        self._arrange(is_asked=True)
-
-    def action_sort(self) -> None:
-        self._listing.next_order()
-        self._ask_anew()
-
-    def action_reverse(self) -> None:
-        self._listing.is_reversed = not self._listing.is_reversed
-        self._ask_anew()
-
-    def action_select(self) -> None:
-        table = self.query_one(RunTable)
-        if table.current is not None:
-            table.selection = table.selection.toggled()
-            table.action_move(1)
-            self._arrange()
+        self.list_runs(is_asked=True)
 
     def action_diff(self) -> None:
         table = self.query_one(RunTable)
@@ -348,12 +350,25 @@ class RunsScreen(NamedViewScreen, JudgedRunsScreen):
         names = {view.id: self.name_of(view) for view in table.runs if view.id in compared}
         self.app.push_screen(DiffScreen(compared, names))
 
-    def action_group(self) -> None:
-        self._listing.next_group()
-        group = self._listing.group
-        self.keep_view(**self._listing.shown)
-        self.show_message(f"grouped by {group}" if group else "not grouped", "$ink-muted")
-        self._arrange(is_asked=True)
+    def action_workspace(self) -> None:
+        """The selected runs, or all that are listed, in one picture."""
+        from albor_tui.screens.workspace.screen import WorkspaceScreen
+
+        table = self.query_one(RunTable)
+        views = table.acted_on if table.selection.chosen else table.runs
+        if views:
+            names = {view.id: self.name_of(view) for view in views}
+            self.app.push_screen(WorkspaceScreen(views, names))
+
+    def _open_awaited(self) -> None:
+        """Open the workspace that the view is of, once it is known which runs are listed."""
+        is_known = self._listing.view.is_complete and not self._listing.is_unanswered
+        if self._awaits_workspace and is_known and self.is_current:
+            self._awaits_workspace = False
+            self.action_workspace()
+
+    def on_screen_resume(self) -> None:
+        self.call_later(self._open_awaited)
 
     def action_launch(self) -> None:
         from albor_tui.screens.launch import LaunchScreen

@@ -65,7 +65,12 @@ class CardPage(Page):
     """The tab with the inputs of a run and, beside or below them, its results."""
 
     BINDINGS = [
-        Binding("enter", "open", "Open", tooltip="Edit the note, open the run or the crash report"),
+        Binding(
+            "enter",
+            "open",
+            "Open",
+            tooltip="Edit the note, open the run, the medium or the crash report",
+        ),
         Binding("N", "note", "Note", tooltip="Write a note"),
         Binding("T", "tag", "Tags", tooltip="Edit the tags; quote one that has spaces"),
         Binding("y", "copy", "Copy", tooltip="Copy the line's path, command or text"),
@@ -204,6 +209,10 @@ class CardPage(Page):
             self.app.push_screen(CrashScreen(self._card.crashes))
         elif entry.relative is not None:
             self._open_relative(entry.relative)
+        elif entry.medium is not None:
+            from albor_tui.screens.dialogs.media import MediaScreen  # loaded when it is wanted
+
+            self.app.push_screen(MediaScreen(self.view, *entry.medium))
         else:
             self.action_copy()
 

@@ -20,6 +20,16 @@ class WholeRun:
         self._unit = "step"  # of the extent
         self._rulers: dict[str, Ruler] = {}
 
+    @property
+    def extent(self) -> tuple[float, float] | None:
+        """The first and the last step, or second, that is known of it."""
+        return self._extent
+
+    @property
+    def rulers(self) -> dict[str, Ruler]:
+        """Its other measures of the way."""
+        return self._rulers
+
     def learn(self, view: RunView, curves: Curves) -> None:
         found = extent(view, curves)
         if found is not None:

@@ -70,8 +70,8 @@ class ColumnList(LineList):
         raise NotImplementedError
 
     def key_of(self, row: Any) -> object:
-        """The identity of a row, which stays when the row changes."""
-        return row
+        """The identity of a row, which stays when the row changes: its `key`, where it has one."""
+        return getattr(row, "key", row)
 
     @property
     def current(self) -> Any | None:

@@ -36,10 +36,11 @@ _SHORT = 200  # characters of a note that stands out
 class CardEntry:
     """The content of a line. `copies` is the text for the clipboard; "" for none."""
 
-    kind: Literal["fact", "note", "tags", "relative", "crash"]
+    kind: Literal["fact", "note", "tags", "relative", "crash", "media"]
     copies: str = ""
     note: NoteRow | None = None
     relative: Relative | None = None
+    medium: tuple[str, str] | None = None  # key and kind of media
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,7 @@ def _media(media: Sequence[MediaKey], width: int) -> Iterator[CardLine]:
         key = styled.fit_middle(styled.text(one.key, "$ink"), max(8, _room(width) - 36))
         kept = f"  {one.kind}  {quantity.count(one.count)}"
         left = Content.assemble(key, styled.text(kept, "$ink-muted"))
-        entry = CardEntry("fact", str(one.last.path or ""))
+        entry = CardEntry("media", str(one.last.path or ""), medium=(one.key, one.kind))
         yield _line(label, styled.pair(left, right, _room(width)), entry)
         label = ""
     if (more := len(media) - _LEFT) > 0:

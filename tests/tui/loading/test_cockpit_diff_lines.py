@@ -7,10 +7,11 @@ import pytest
 from settled import settled, until
 
 from albor_tui.look import glyphs
+from albor_tui.look.run_colours import LETTERS
 from albor_tui.screens.diff import DiffScreen, overlay
 from albor_tui.widgets.chart import plot
 from albor_tui.widgets.chart.ticks import Range
-from albor_tui.widgets.diff_panels import legend, letter
+from albor_tui.widgets.diff_panels import legend, run_style
 
 RUNS = 12
 
@@ -34,24 +35,29 @@ def document(count: int = RUNS) -> dict[str, object]:
     }
 
 
+def lines(count: int = RUNS):
+    made = document(count)
+    return overlay(curves(count), [run_style(made, index) for index in range(count)]).lines
+
+
 @pytest.mark.parametrize("is_ascii", [False, True])
 @pytest.mark.parametrize("width", [40, 100])
 def test_each_of_twelve_curves_has_its_letter_on_it(is_ascii, width):
-    lines = overlay(curves()).lines
-    job = plot.PlotJob(lines, width, 14, Range(0.0, 100.0), Range(0.0, 13.0), ascii=is_ascii)
+    job = plot.PlotJob(lines(), width, 14, Range(0.0, 100.0), Range(0.0, 13.0), ascii=is_ascii)
     canvas = plot.submit(job).result(10)
     rows = ["".join(run.text for run in row) for row in canvas]
     for index in range(RUNS):
-        at = [y for y, row in enumerate(rows) if letter(index) in row]
+        at = [y for y, row in enumerate(rows) if LETTERS[index] in row]
         wanted = int((1 - (index + 0.5) / 13.0) * 14)  # where that curve lies
-        assert at and all(abs(y - wanted) <= 1 for y in at), (letter(index), at, wanted)
+        assert at and all(abs(y - wanted) <= 1 for y in at), (LETTERS[index], at, wanted)
 
 
 def test_few_runs_are_told_apart_by_their_colours_and_have_no_letters(monkeypatch):
-    assert {line.letter for line in overlay(curves(5)).lines} == {""}
-    assert len({line.tone for line in overlay(curves(5)).lines}) == 5
+    assert {line.letter for line in lines(8)} == {""}
+    assert len({line.tone for line in lines(8)}) == 8
+    assert len({(line.tone, line.dash) for line in lines(26)}) == 26
     monkeypatch.setattr(glyphs, "current", glyphs.ASCII)  # where a colour may be all there is not
-    assert [line.letter for line in overlay(curves(2)).lines] == ["B", "A"]
+    assert [line.letter for line in lines(2)] == ["B", "A"]
 
 
 @pytest.mark.parametrize("width", [60, 76, 156])
@@ -59,7 +65,7 @@ def test_few_runs_are_told_apart_by_their_colours_and_have_no_letters(monkeypatc
 def test_the_legend_names_every_run_in_few_rows(count, width):
     rows = legend(document(count), width)
     text = "\n".join(row.plain for row in rows)
-    assert [word for word in text.split() if len(word) == 1] == [letter(n) for n in range(count)]
+    assert [word for word in text.split() if len(word) == 1] == [LETTERS[n] for n in range(count)]
     assert all(row.cell_length <= width + 2 for row in rows)
     assert len(rows) <= 4
 
@@ -75,4 +81,4 @@ async def test_a_diff_of_twelve_runs_shows_all_their_letters_and_names(cockpit, 
         await until(pilot, lambda: screen.query_one("#legend").display)
         await settled(pilot)
         shown = str(screen.query_one("#legend").render())
-        assert all(f"{letter(n)} mlp" in shown for n in range(RUNS))
+        assert all(f"{LETTERS[n]} mlp" in shown for n in range(RUNS))

@@ -15,6 +15,7 @@ import pytest
 from cli_user import tree_hash, valid
 
 from albor_core import track
+from albor_core.feed.workspace.views import View, ViewsFile
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.home.new_run import create_run
@@ -489,3 +490,30 @@ def test_a_killed_run_is_shown_at_the_step_where_its_journal_ends(desk, table):
     assert (row["status"], row["last_step"], row["loss"]) == ("lost", 321, 0.125)
     assert (made["run"]["last_step"], made["run"]["loss"]) == (321, 0.125)
     assert "step 321/500" in line
+
+
+def test_a_view_of_the_cockpit_fills_what_the_command_line_does_not_say(desk, table):
+    views = ViewsFile(desk.home / "views.yaml")
+    views.save("by lr", View(filter="-status:active lr<5e-3", columns=("name", "lr"), sort="lr"))
+    views.save("turned", View(sort="name", is_reversed=True))
+    shown = valid(desk.quick("runs", "ls", "--view", "by lr", "--json"))
+    assert [row["values"] for row in shown["runs"]] == [{"lr": lr} for lr in (1e-3, 1e-3, 3e-4)]
+    assert ids(desk, "--view", "by lr", "--sort", "id", "--reverse") == ["b0", "a1", "a0"]
+    assert ids(desk, "id:c0", "--view", "by lr") == ["c0"], "a filter of the line is the only one"
+    assert ids(desk, "--view", "turned") == ["c0", "b0", "a1", "a0"]
+    assert ids(desk, "--view", "turned", "--reverse") == ["a0", "a1", "b0", "c0"]
+
+
+def test_a_view_of_what_is_gone_says_so_and_shows_the_rest(desk, table):
+    views = ViewsFile(desk.home / "views.yaml")
+    views.save("old", View(columns=("name", "val/gone", "lr"), sort="val/gone"))
+    result = desk.quick("runs", "ls", "--view", "old")
+    assert result.code == 0 and "val/gone" in result.out.splitlines()[0]
+    assert "no run has val/gone, of the view's columns" in result.err
+    assert "no run has val/gone, which the view sorts by" in result.err
+    lost = desk.quick("runs", "ls", "--view", "odl")
+    assert lost.code == 3 and str(views.path) in lost.err and "'old'" in lost.err
+    views.path.write_text("views: [")
+    damaged = desk.quick("runs", "ls", "--view", "old", "--json")
+    assert damaged.code == 2 and str(views.path) in damaged.error["message"]
+    assert views.path.exists()

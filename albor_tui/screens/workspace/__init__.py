@@ -1,0 +1,1 @@
+"""Many runs on one screen: a legend and the charts of all their metrics."""

@@ -1,0 +1,190 @@
+"""The lines of a workspace: its runs or groups of them, as legend and charts name them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from textual.content import Content
+
+from albor_core.feed.view.run_view import RunView
+from albor_core.feed.workspace.groups import RunGroup, group_label, group_runs
+from albor_core.store.query.group import Band
+from albor_core.store.rows.run_row import Param
+from albor_tui.look import figures, glyphs, quantity
+from albor_tui.model.workspace import Workspace
+from albor_tui.screens.workspace.marks import LineMark
+from albor_tui.screens.workspace.reading import WorkspaceFacts
+from albor_tui.widgets.base import styled
+from albor_tui.widgets.legend import BEST, LegendLine
+
+_WIDEST = 9  # cells of a figure
+_BUILT_IN = ("experiment", "state", "host", "tag")  # what runs are grouped by beside params
+
+
+def group_values(views: Sequence[RunView], facts: WorkspaceFacts, key: str) -> dict[str, Param]:
+    """What each run has of a param, or of what else runs are grouped by."""
+    params = facts.params or {}
+    found: dict[str, Param] = {view.id: params.get(view.id, {}).get(key) for view in views}
+    if key in _BUILT_IN and all(value is None for value in found.values()):
+        return {view.id: _built_in(view, key) for view in views}
+    return found
+
+
+def _built_in(view: RunView, key: str) -> Param:
+    if key == "tag":
+        return ", ".join(view.tags) or None
+    return {"experiment": view.experiment, "state": view.status, "host": view.host}[key] or None
+
+
+def drawn_groups(state: Workspace, facts: WorkspaceFacts) -> tuple[RunGroup, ...]:
+    """The groups of the runs, each of those of its runs that are not hidden, or of all where all
+    are; none where runs are not grouped or their params are not read."""
+    if not state.group or facts.params is None:
+        return ()
+    views = facts.views
+    values = group_values(views, facts, state.group)
+    figures = facts.figures or {}
+    states = {view.id: view.status for view in views}
+    whole = group_runs(state.listed, values, figures, states)
+    seen = [run for run in state.listed if run not in state.hidden]
+    drawn = {one.label: one for one in group_runs(seen, values, figures, states)}
+    return tuple(drawn.get(one.label, one) for one in whole)
+
+
+def legend_of_runs(
+    state: Workspace, facts: WorkspaceFacts, names: Mapping[str, str], marks: Mapping[str, LineMark]
+) -> list[LegendLine]:
+    """A line for each run."""
+    shown = frozenset(state.shown)
+    figures = (
+        None if facts.figures is None else {v.id: facts.figures.get(v.id) for v in facts.views}
+    )
+    values = [] if figures is None else list(figures.values())
+    words = _aligned(values)
+    gaps = gaps_to_best(values, [view.id in shown for view in facts.views], facts.better)
+    return [
+        LegendLine(
+            key=view.id,
+            members=frozenset((view.id,)),
+            label=names.get(view.id) or view.name or view.id,
+            mark=marks[view.id].text if view.id in marks else "",
+            tone=marks[view.id].ink if view.id in marks else "$ink-muted",
+            is_shown=view.id in shown,
+            figure=None if figures is None else words[i],
+            is_odd=bool(values) and values[i] is not None and not math.isfinite(values[i]),  # type: ignore[arg-type]
+            gap=gaps[i] if gaps else "",
+            state=_state(view),
+        )
+        for i, view in enumerate(facts.views)
+    ]
+
+
+def legend_of_groups(
+    state: Workspace,
+    facts: WorkspaceFacts,
+    groups: Sequence[RunGroup],
+    marks: Mapping[str, LineMark],
+) -> list[LegendLine]:
+    """A line for each group."""
+    shown = frozenset(state.shown)
+    bands = [one.band for one in groups]
+    means, spreads = _aligned([band.mean for band in bands]), _spreads(bands)
+    is_shown = [not shown.isdisjoint(one.runs) for one in groups]
+    gaps = gaps_to_best([band.mean for band in bands], is_shown, facts.better)
+    by_id = {view.id: view for view in facts.views}
+    everyone = {one.label: whole_members(state, facts, one) for one in groups}
+    return [
+        LegendLine(
+            key=one.label,
+            members=everyone[one.label],
+            label=one.label,
+            mark=marks[one.label].text if one.label in marks else "",
+            tone=marks[one.label].ink if one.label in marks else "$ink-muted",
+            is_shown=is_shown[i],
+            is_group=True,
+            n=len(one.runs),
+            figure=None if facts.figures is None else _mean(one.band, means[i]),
+            is_odd=bool(one.band.nonfinite) and one.band.mean is None,
+            odd=_odd(one.band),
+            spread=spreads[i] if facts.figures is not None else "",
+            gap=gaps[i] if gaps else "",
+            state=_worst(one, by_id),
+        )
+        for i, one in enumerate(groups)
+    ]
+
+
+def whole_members(state: Workspace, facts: WorkspaceFacts, group: RunGroup) -> frozenset[str]:
+    """All listed runs of a group, hidden ones too."""
+    values = group_values(facts.views, facts, state.group)
+    return frozenset(run for run in state.listed if group_label(values.get(run)) == group.label)
+
+
+def _mean(band: Band, words: str) -> str:
+    if band.mean is None and band.nonfinite:
+        return "NaN"
+    return words
+
+
+def _odd(band: Band) -> str:
+    return f"{band.nonfinite} NaN" if band.nonfinite and band.mean is not None else ""
+
+
+def _aligned(values: Sequence[float | None]) -> list[str]:
+    """Figures with one number of digits after the point, as many as tell them apart."""
+    return figures.apart(values, [quantity.ratio(value) for value in values], _WIDEST)
+
+
+def _spreads(bands: Sequence[Band]) -> list[str]:
+    """Standard deviations with the digits of the means."""
+    means = _aligned([band.mean for band in bands])
+    digits = max((len(word.partition(".")[2]) for word in means if "e" not in word), default=0)
+    return [
+        ""
+        if band.std is None
+        else f"{glyphs.current.plus_minus} "
+        + (f"{band.std:.{digits}f}" if digits and band.std >= 10**-digits else f"{band.std:.1e}")
+        for band in bands
+    ]
+
+
+def gaps_to_best(
+    values: Sequence[float | None], is_shown: Sequence[bool], better: str | None
+) -> list[str]:
+    """How far each value is from the best that is shown; nothing where no way is better."""
+    known = [
+        value
+        for value, drawn in zip(values, is_shown, strict=False)
+        if drawn and value is not None and math.isfinite(value)
+    ]
+    if better is None or len(known) < 2:
+        return []
+    best = min(known) if better == "min" else max(known)
+    gaps = [None if value is None or not math.isfinite(value) else value - best for value in values]
+    words = _aligned([None if gap is None else abs(gap) for gap in gaps])
+    return [
+        glyphs.current.missing
+        if gap is None
+        else BEST
+        if gap == 0
+        else f"{'+' if gap > 0 else '-'}{word}"
+        for gap, word in zip(gaps, words, strict=True)
+    ]
+
+
+def _state(view: RunView) -> Content:
+    return _dimmed(styled.state_of(view), view.status)
+
+
+def _dimmed(state: Content, status: str) -> Content:
+    """What is as it should be and over is said, not shown off."""
+    return Content.styled(state.plain, "$ink-muted") if status == "completed" else state
+
+
+def _worst(group: RunGroup, by_id: Mapping[str, RunView]) -> Content:
+    """The worst state of a group, and how many of its runs are in it."""
+    count = Counter(by_id[run].status for run in group.runs if run in by_id)[group.state]
+    state = _dimmed(styled.state(group.state), group.state)
+    return state if count == len(group.runs) else state + Content.styled(f" {count}", "$ink-muted")

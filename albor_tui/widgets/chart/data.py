@@ -133,13 +133,6 @@ class Look:
     def weight(self) -> float:
         return SMOOTHINGS[self.smoothing]
 
-    def beside(self, other: Look) -> Look:
-        """This look at the window, the axis and the cursor of a chart beside this one: what the y
-        axis is and how smooth the lines are is each chart's own."""
-        return replace(
-            other, is_log=self.is_log, is_robust=self.is_robust, smoothing=self.smoothing
-        )
-
     def smoothed(self, by: int) -> Look:
         """More or less smoothing."""
         return replace(self, smoothing=min(max(self.smoothing + by, 0), len(SMOOTHINGS) - 1))

@@ -14,6 +14,7 @@ from albor_tui.widgets.chart import lines as lines_module
 from albor_tui.widgets.chart import plot
 from albor_tui.widgets.chart.chart import ChartData
 from albor_tui.widgets.chart.data import Look, Trace
+from albor_tui.widgets.chart.head import head_of
 from albor_tui.widgets.chart.lines import project
 from albor_tui.widgets.chart.plot import PlotJob
 from albor_tui.widgets.chart.ticks import Range
@@ -150,3 +151,21 @@ async def test_an_extreme_of_any_of_many_lines_is_found():
     async with chart_alone(data) as (pilot, chart):
         await press(pilot, "e")
         assert chart.look.cursor == STEPS[90]
+
+
+def test_a_head_tells_value_and_slope_of_the_only_line_of_the_lifted_or_of_the_best():
+    falling = tuple(3 - step / 2000 for step in STEPS)
+    noise = tuple(1 + (-1) ** n / 100 for n in range(len(STEPS)))
+    one = ChartData((Trace("main", STEPS, falling, label="a"),))
+    two = ChartData(
+        (Trace("main", STEPS, falling, label="a"), Trace("val", STEPS, noise, label="b"))
+    )
+    down = "\u2193"
+    assert head_of(one, "val/mse").plain == f"val/mse  2.801  {down}0.5/k"
+    assert head_of(two, "val/mse").plain == "val/mse  best 0.99  ~0/k"
+    assert head_of(two, "accuracy").plain == f"accuracy  best 2.801  {down}0.5/k"
+    assert head_of(two, "beta").plain == "beta"  # nothing says which is better
+    assert head_of(replace(two, lifted="b"), "beta").plain == "beta  0.99  ~0/k"
+    bad = ChartData((Trace("main", (1.0, 2.0), (1.0, math.nan)),))
+    assert head_of(bad, "[red]x").plain == "[red]x  NaN"
+    assert head_of(ChartData(), "x").plain == "x"

@@ -44,6 +44,7 @@ from albor_tui.widgets.chart.ticks import Range
 TONES = ("raw", *RUN_TONES)
 KINDS = ("alert", "warning", "restart", "rewind", "checkpoint", "phase")
 PACE_S = 2.0  # between two drawings of news: each costs about 1 KB on the link
+NEAR_ROWS = 1.5  # from a line to the pointer that lifts it
 BURST = 3  # drawings of a new subject that do not wait: its history comes in pieces
 
 
@@ -92,6 +93,7 @@ class ChartCanvas(CellWidget):
         self._broken: tuple[float, ...] = ()
         self._clips: tuple[PointBeyond, ...] = ()
         self._y: Range | None = None
+        self._pointed = ""
         self._drawings, self._newest = 0, -math.inf
         self._timer: Timer | None = None
 
@@ -134,7 +136,7 @@ class ChartCanvas(CellWidget):
 
     def watch_data(self, old: ChartData, new: ChartData) -> None:
         if old.subject != new.subject:
-            self._drawings, self._y = 0, None
+            self._drawings, self._y, self._pointed = 0, None, ""
         elif old.lines and new.lines:
             self.has_grown(old)
         wait = PACE_S - (time.monotonic() - self._newest)
@@ -248,8 +250,17 @@ class ChartCanvas(CellWidget):
 
     @property
     def lifted(self) -> str:
-        """The label of the lines that lie on top of all."""
-        return self.data.lifted
+        """The label of the lines that lie on top of all: of what the pointer is at, or of what the
+        data say."""
+        return self._pointed or self.data.lifted
+
+    def point_at(self, label: str) -> None:
+        """Lift the lines of this label while the pointer is there; "" lifts none."""
+        if label != self._pointed:
+            self._pointed = label
+            self._drawings = 0
+            self._request()
+            self._show()  # what the cursor reads of it
 
     def _forget(self, words: str) -> None:
         """Nothing to draw but words."""
@@ -305,6 +316,21 @@ class ChartCanvas(CellWidget):
         room = frame.canvas_width, frame.width
         words = reading(traces, near, look, frame.x, room, self.lifted)
         return Overlay(self._broken, places, at, words, self._clips)
+
+    def line_at(self, column: int, row: int) -> str:
+        """The label of the line that is drawn nearest to a cell of the canvas; "" beside all."""
+        if self._job is None or self.frame is None:
+            return ""
+        place = self.frame.x_of(column)
+        rows = self.frame.canvas_height
+        near: list[tuple[float, int, str]] = []
+        for order, line in enumerate(self._job.lines):
+            level = line.level_at(place) if line.label and not line.is_band else None
+            if level is not None:
+                drawn = (self._job.y.high - level) / self._job.y.span * (rows - 1)
+                near.append((abs(drawn - row), -order, line.label))
+        distance, _, label = min(near, default=(math.inf, 0, ""))
+        return label if distance <= NEAR_ROWS else ""
 
     @property
     def ruled(self) -> Trace | None:

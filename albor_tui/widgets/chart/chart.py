@@ -15,6 +15,7 @@ from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.canvas import ChartCanvas
 from albor_tui.widgets.chart.data import ChartData, Look, Trace
 from albor_tui.widgets.chart.extremes import Extreme, farthest, next_place, place_of, places_in
+from albor_tui.widgets.chart.reading import FEW
 from albor_tui.widgets.chart.ticks import Range
 
 __all__ = ["Chart", "ChartData", "Look"]
@@ -282,11 +283,16 @@ class Chart(ChartCanvas, can_focus=True):
             moved = event.x - self.gutter.left - self.frame.gutter - start
             look = replace(self.look, window=window)
             self.set_look(look.panned(self.whole, -moved / self.frame.canvas_width))
-        elif not self.look.is_pinned:
-            column = self._column_under(event)
+            return
+        column = self._column_under(event)
+        if len(self.data.lines) > FEW:
+            row = event.y - self.gutter.top
+            self.point_at("" if column is None else self.line_at(column, row))
+        if not self.look.is_pinned:
             step = None if column is None else self._nearest(self.frame.x_of(column))
             self.set_look(replace(self.look, cursor=step))
 
     def on_leave(self) -> None:
+        self.point_at("")
         if not self.look.is_pinned:
             self.set_look(replace(self.look, cursor=None))

@@ -18,7 +18,7 @@ _SURE = 2.0  # standard errors: a slope that is not so many is none
 _DIGITS = 4
 
 
-def head_of(data: ChartData, key: str) -> Content:
+def chart_head(data: ChartData, key: str) -> Content:
     """The key, the newest value and its slope per thousand steps over the last fifth: of the line
     that is lifted, of the only one, or of the best of many, where the key says what is better."""
     title = styled.text(key)

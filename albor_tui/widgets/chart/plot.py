@@ -53,6 +53,17 @@ class PlotLine:
     dash: int = 0
     is_band: bool = False
 
+    def level_at(self, place: float) -> float | None:
+        """The value where the line is drawn at a place of the x axis; None where it is not."""
+        i = bisect_left(self.x, place)
+        if i == len(self.x) or (i == 0 and self.x[0] > place):
+            return None
+        before = max(0, i - 1)
+        span = self.x[i] - self.x[before]
+        share = (place - self.x[before]) / span if span > 0 else 1.0
+        level = self.y[before] + (self.y[i] - self.y[before]) * share
+        return level if math.isfinite(level) else None
+
 
 @dataclass(frozen=True)
 class PlotJob:

@@ -6,15 +6,16 @@ import math
 from dataclasses import replace
 
 import pytest
-from settled import settled
+from settled import settled, until
 from test_chart_keys import chart_alone, lines, press, spiky
+from textual import events
 
 from albor_tui.look.run_colours import RunColours
 from albor_tui.widgets.chart import lines as lines_module
 from albor_tui.widgets.chart import plot
 from albor_tui.widgets.chart.chart import ChartData
 from albor_tui.widgets.chart.data import Look, Trace
-from albor_tui.widgets.chart.head import head_of
+from albor_tui.widgets.chart.head import chart_head
 from albor_tui.widgets.chart.lines import project
 from albor_tui.widgets.chart.plot import PlotJob
 from albor_tui.widgets.chart.ticks import Range
@@ -35,7 +36,7 @@ def many(count: int, *, is_noisy: bool = False) -> ChartData:
 
 
 def tones(chart) -> set[str]:
-    return {tone for row in chart._rows for _, tone in row}
+    return {tone for row in chart._rows[:-1] for _, tone in row}
 
 
 async def test_a_robust_axis_marks_and_counts_what_it_leaves_out():
@@ -161,11 +162,29 @@ def test_a_head_tells_value_and_slope_of_the_only_line_of_the_lifted_or_of_the_b
         (Trace("main", STEPS, falling, label="a"), Trace("val", STEPS, noise, label="b"))
     )
     down = "\u2193"
-    assert head_of(one, "val/mse").plain == f"val/mse  2.801  {down}0.5/k"
-    assert head_of(two, "val/mse").plain == "val/mse  best 0.99  ~0/k"
-    assert head_of(two, "accuracy").plain == f"accuracy  best 2.801  {down}0.5/k"
-    assert head_of(two, "beta").plain == "beta"  # nothing says which is better
-    assert head_of(replace(two, lifted="b"), "beta").plain == "beta  0.99  ~0/k"
+    assert chart_head(one, "val/mse").plain == f"val/mse  2.801  {down}0.5/k"
+    assert chart_head(two, "val/mse").plain == "val/mse  best 0.99  ~0/k"
+    assert chart_head(two, "accuracy").plain == f"accuracy  best 2.801  {down}0.5/k"
+    assert chart_head(two, "beta").plain == "beta"  # nothing says which is better
+    assert chart_head(replace(two, lifted="b"), "beta").plain == "beta  0.99  ~0/k"
     bad = ChartData((Trace("main", (1.0, 2.0), (1.0, math.nan)),))
-    assert head_of(bad, "[red]x").plain == "[red]x  NaN"
-    assert head_of(ChartData(), "x").plain == "x"
+    assert chart_head(bad, "[red]x").plain == "[red]x  NaN"
+    assert chart_head(ChartData(), "x").plain == "x"
+
+
+async def test_the_pointer_lifts_the_line_that_it_is_at_and_the_cursor_line_names_it():
+    async with chart_alone(many(12)) as (pilot, chart):
+        frame = chart.frame
+        column = frame.canvas_width // 2
+        level = chart.data.traces[11 - 9].y[len(STEPS) // 2]
+        row = round((frame.y.high - level) / frame.y.span * (frame.canvas_height - 1))
+        at = (chart.gutter.left + frame.gutter + column, chart.gutter.top + row)
+        await pilot.hover(chart, offset=at)
+        await settled(pilot)
+        assert chart.lifted == "run-9"
+        assert "run-9  " in lines(chart)[-1]
+        assert {tone for tone in tones(chart) if tone in plot_tones()} == {"val"}
+        chart.post_message(events.Leave(chart))
+        await until(pilot, lambda: chart.lifted == "")
+        await settled(pilot)
+        assert not any(tone.endswith("-faint") for tone in tones(chart))

@@ -89,8 +89,10 @@ def faint(tone: str) -> str:
 
 
 def _lift(lines: Sequence[PlotLine], label: str) -> tuple[PlotLine, ...]:
-    rest = [replace(line, tone=faint(line.tone)) for line in lines if line.label != label]
-    return (*rest, *(line for line in lines if line.label == label))
+    bands = [line for line in lines if line.is_band]
+    rest = [line for line in lines if line.label != label and not line.is_band]
+    lifted = [line for line in lines if line.label == label and not line.is_band]
+    return (*bands, *(replace(line, tone=faint(line.tone)) for line in rest), *lifted)
 
 
 def _drawn(trace: Trace, look: Look, x: Range, columns: int) -> _Drawn:
@@ -98,7 +100,8 @@ def _drawn(trace: Trace, look: Look, x: Range, columns: int) -> _Drawn:
     width = bucket_steps(cut, columns * DOTS)
     packed = bucketed(cut, width)
     raw = _on_scale(_placed(packed, look, x), look.is_log)
-    raw = replace(raw, letter=trace.letter, dash=trace.dash, is_band=trace.is_band)
+    tone = faint(trace.tone) if trace.is_band else trace.tone
+    raw = replace(raw, tone=tone, letter=trace.letter, dash=trace.dash, is_band=trace.is_band)
     smooth = None
     if trace.is_noisy and look.weight:
         line = replace(_placed(smoothed_line(trace, look, x, columns), look, x), dash=trace.dash)

@@ -188,3 +188,20 @@ async def test_the_pointer_lifts_the_line_that_it_is_at_and_the_cursor_line_name
         await until(pilot, lambda: chart.lifted == "")
         await settled(pilot)
         assert not any(tone.endswith("-faint") for tone in tones(chart))
+
+
+def test_a_band_is_shaded_under_all_lines_also_where_its_group_is_lifted():
+    low, high = tuple(y - 1 for y in STEPS), tuple(y + 1 for y in STEPS)
+    band = Trace("main", STEPS, STEPS, low, high, "1e-3", is_band=True)
+    mean, other = Trace("main", STEPS, STEPS, label="1e-3"), Trace("val", STEPS, low, label="3e-4")
+    drawn = project((band, mean, other), Look(), Range(0, 400), 60, "1e-3").lines
+    assert [(line.is_band, line.tone) for line in drawn] == [
+        (True, "main-faint"),
+        (False, "val-faint"),
+        (False, "main"),
+    ]
+    job = PlotJob(drawn[:1], 40, 10, Range(0, 400), Range(-50, 450))
+    rows = ["".join(run.text for run in row) for row in plot.submit(job).result(timeout=30)]
+    shaded = {(x, y) for y, row in enumerate(rows) for x, one in enumerate(row) if one == "\u2591"}
+    assert {x for x, _ in shaded} == set(range(40))
+    assert len(shaded) < 80  # a narrow band is no more than the cells that it crosses

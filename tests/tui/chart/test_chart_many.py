@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -10,15 +11,22 @@ from settled import settled, until
 from test_chart_keys import chart_alone, lines, press, spiky
 from textual import events
 
+from albor_core.run.home.new_run import create_run
+from albor_core.run.journal import Journal
+from albor_core.store.index.indexer import index_now
+from albor_tui.app import AlborApp
 from albor_tui.look.run_colours import RunColours
+from albor_tui.model.source import LiveSource
+from albor_tui.screens.diff import DiffScreen
 from albor_tui.widgets.chart import lines as lines_module
 from albor_tui.widgets.chart import plot
-from albor_tui.widgets.chart.chart import ChartData
+from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.head import chart_head
 from albor_tui.widgets.chart.lines import project
 from albor_tui.widgets.chart.plot import PlotJob
 from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.run_table import RunTable
 
 pytestmark = pytest.mark.slow
 STEPS = tuple(float(step) for step in range(0, 400, 2))
@@ -205,3 +213,30 @@ def test_a_band_is_shaded_under_all_lines_also_where_its_group_is_lifted():
     shaded = {(x, y) for y, row in enumerate(rows) for x, one in enumerate(row) if one == "\u2591"}
     assert {x for x, _ in shaded} == set(range(40))
     assert len(shaded) < 80  # a narrow band is no more than the cells that it crosses
+
+
+async def test_in_diff_an_extreme_is_told_to_its_step(tmp_path):
+    for name in "ab":
+        run = create_run(
+            tmp_path / "out", name, experiment="s", name=name, kind="track", argv=["t.py"]
+        )
+        journal, chance = Journal(run.journal, attempt=1), random.Random(name)
+        for step in range(1, 4001):
+            spike = 30.0 if (name, step) == ("b", 2718) else 0.0
+            journal.metrics(step, {"train/loss": 2 + chance.gauss(0, 0.01) + spike})
+        journal.event("run.end", status="completed", reason="completed", code=0)
+        journal.close()
+        index_now(run)
+    async with AlborApp(LiveSource()).run_test(size=(120, 36)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 2)
+        await pilot.press("space", "space", "d")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DiffScreen))
+        chart = pilot.app.screen.query_one("#overlay", Chart)
+        await until(pilot, lambda: chart.data.has_points)
+        await pilot.press("e")
+        await until(pilot, lambda: chart.look.cursor == 2718, "the step was never told")
+        assert not any(trace.low for trace in chart.data.traces)
+        await pilot.press("0")
+        await until(pilot, lambda: chart.data.traces[0].x[-1] > 3900 and chart.data.traces[0].low)
+        assert chart.look.window is None and chart.data.extent == (1.0, chart.data.newest)

@@ -298,15 +298,16 @@ def layout(
     used = GUTTER - GAP + sum(c.width + GAP for c in fixed)  # no gap after the last column
     name = max(0, min(needs.most_names, _NAME_FIRST) - _NAME_MIN)
     loose = [c for c in known if c.rank]
+    limit = len(loose)
     if columns is COLUMNS:
         most = _by_rank(loose, width - used, name)
         loose = [*(c for c in loose if c in most), *(c for c in loose if c not in most)]
-        name = 0
+        limit, name = (limit if first else len(most)), 0
     first = max(0, min(first, len(loose) - 1))
     room = width - used
     name = max(0, min(name, room - _LEAST - GAP))
     chosen: list[TableColumn] = []
-    for column in loose[first:]:
+    for column in loose[first : first + limit]:
         if column.width + GAP > room - name:
             break
         chosen.append(column)

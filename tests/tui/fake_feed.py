@@ -753,7 +753,7 @@ class FakeCells:
             for key, found in runs.items()
         }
         absent = frozenset(key for key in runs if key not in source.cells)
-        now = RunCells(values, absent, source.differing, wanted.compared)
+        now = RunCells(values, absent, differing=source.differing, compared=wanted.compared)
         if now == self._last:
             return None
         self._last = now

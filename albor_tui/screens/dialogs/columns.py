@@ -109,7 +109,7 @@ class ColumnList(LineList):
         every = [*first, *(one for entry in rest for one in self._with_stats(entry, chosen))]
         found = [one for one in every if all(word in _text(one) for word in self._words)]
         if self._words:  # a name that ends so is meant before one that has it somewhere
-            found.sort(key=lambda one: _distance(one, self._words[0]))
+            found.sort(key=lambda one: (one.key not in chosen, _distance(one, self._words[0])))
         self.found = tuple(found)
         self.set_reactive(LineList.cursor, 0)
         self.scroll_to(y=0, animate=False)
@@ -295,7 +295,8 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
             self.dismiss(None if entry is None else ColumnChoice(group=entry.key))
             return
         is_typed = bool(self.query_one(_Search).value.strip())
-        if is_typed and tuple(listing.chosen) == self._before:
+        is_new = entry is not None and entry.key not in listing.chosen
+        if is_typed and is_new and tuple(listing.chosen) == self._before:
             listing.toggle()
         self.dismiss(ColumnChoice(_unless_usual(listing.chosen)))
 

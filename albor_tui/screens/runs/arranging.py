@@ -80,6 +80,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     # -- order -----------------------------------------------------------------------------------
 
     def action_sort(self) -> None:
+        self._listing.metrics = self.cockpit.views.metrics
         self._listing.next_order()
         self._sorted()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.content import Content
 
@@ -17,10 +17,10 @@ from albor_core.store.query.group import Band, band
 from albor_tui.look import glyphs
 from albor_tui.look.digits import NumberFormat, format_of
 from albor_tui.look.themes import STATE_TONE
-from albor_tui.screens.runs.order import better_of, value_in
+from albor_tui.screens.runs.order import better_of, values_in
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.own_columns import UNREAD
-from albor_tui.widgets.run_columns import BUILT_IN, TableColumn
+from albor_tui.widgets.run_columns import BUILT_IN
 from albor_tui.widgets.run_lines import GroupLine, GroupLines
 
 GROUPS = ("experiment", "status", "tags", "host")
@@ -43,24 +43,22 @@ def grouped(
     cells: RunCells,
     *,
     metric: str = "",
-    columns: Sequence[TableColumn] = (),
-    unfolded: Collection[str] = (),
+    own: Sequence[str] = (),
     sort: str = "",
     is_falling: bool = False,
 ) -> tuple[tuple[RunView, ...], GroupLines]:
-    """The same rows with those of a group together, and the headings. `columns` are those of the
-    list: the user's figures among them are told of each group, too. The groups stand in the order
-    of their values, or as `sort` says in that of their mean metrics ("mean") or of their first runs
-    ("first").
+    """The same rows with those of a group together, and the headings, all folded: with the mean of
+    the metric, and of the user's `own` columns that are figures. The groups stand in the order of
+    their values, or as `sort` says of their mean metrics ("mean") or their first runs ("first").
     """
-    values: dict[str, object] = {}
-    for view in rows:
-        value = value_in(view, key, cells)
-        value = _NOTHING.get(key) if not value and key in _NOTHING else value
-        values[view.id] = NOT_READ if value is UNREAD else value
-    others = {metric, key, *cells.params}
-    own = [column.key for column in columns if column.is_own and column.key not in others]
-    figures = {name: _figures(rows, name, cells) for name in (metric, *own) if name}
+    values = values_in(rows, key, cells)
+    for run, value in values.items():
+        if value is UNREAD:
+            values[run] = NOT_READ
+        elif not value and key in _NOTHING:
+            values[run] = _NOTHING[key]
+    others = [name for name in own if name not in {metric, key, *cells.params}]
+    figures = {name: _figures(rows, name, cells) for name in (metric, *others) if name}
     by_id = {view.id: view for view in rows}
     found = group_runs(
         [*by_id],
@@ -78,9 +76,8 @@ def grouped(
     lines, arranged = [], list[RunView]()
     for at, group in enumerate(found):
         views = [by_id[run] for run in group.runs]
-        is_folded = group.label not in unfolded
         cells_of = texts.cells(at, _states(views))
-        lines.append(GroupLine(group.label.strip(), len(arranged), len(views), is_folded, cells_of))
+        lines.append(GroupLine(group.label.strip(), len(arranged), len(views), True, cells_of))
         arranged += views
     return tuple(arranged), GroupLines((title_of(key), *texts.titles), tuple(lines))
 
@@ -91,7 +88,7 @@ def _place_by_mean(group: RunGroup, is_falling: bool) -> tuple[bool, float]:
 
 
 def _figures(rows: Sequence[RunView], key: str, cells: RunCells) -> Mapping[str, float | None]:
-    return {view.id: _number(value_in(view, key, cells)) for view in rows}
+    return {run: _number(value) for run, value in values_in(rows, key, cells).items()}
 
 
 class _Texts:

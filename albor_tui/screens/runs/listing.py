@@ -61,6 +61,10 @@ class RunListing:
         self._own = OwnColumns()
         self._columns: tuple[TableColumn, ...] = COLUMNS
         self._made_of: tuple[object, ...] = ()
+        self._arranged: tuple[RunView, ...] = ()
+        self._arranged_of: tuple[object, ...] = ()  # what they were made of
+        self._grouped: tuple[tuple[RunView, ...], GroupLines] = ((), GroupLines())
+        self._grouped_of: tuple[object, ...] = ()
         self._shown: tuple[RunView, ...] = ()
         self._matches: Matches | None = None  # what the store keeps, where it was asked
         self._asked_at = 0.0
@@ -180,8 +184,7 @@ class RunListing:
 
     def next_order(self) -> None:
         """Order by the next column."""
-        if not self.metric:
-            self.metric = my_metric(self.view.rows, self.metrics)
+        self.metric = my_metric(self.view.rows, self.metrics)
         orders = orders_of((column.key for column in self.columns_shown), self.metric)
         at = orders.index(self.sorted_by) if self.sorted_by in orders else -1
         self.order_by(orders[(at + 1) % len(orders)])
@@ -245,25 +248,36 @@ class RunListing:
         matches = self._matches if self.needs_store else None
         only = None if matches is None else matches.ids
         only = frozenset() if self.is_unanswered and not self.is_plain else only
-        rows = chosen(self.view.rows, self.words if only is None else "", only)
-        self.metric = my_metric(rows, self.metrics)
-        arranged = arrange(rows, self._order, reverse=self.is_reversed)
-        groups = GroupLines()
-        if self.group:
+        words = self.words if only is None else ""
+        asked = (words, self.order, self.is_reversed, self.metrics)
+        made_of = (self.view.rows, only, asked, self.cells)
+        if made_of != self._arranged_of:  # a key that folds or selects moves no run
+            rows = chosen(self.view.rows, words, only)
+            self.metric = my_metric(rows, self.metrics)
+            self._arranged = arrange(rows, self._order, reverse=self.is_reversed)
+            self._arranged_of, self._grouped_of = made_of, ()
+        if not self.group:
+            self._shown = self._arranged
+            return self._arranged, GroupLines()
+        self._shown, lines = self._group()
+        return self._shown, lines.unfolded(self.unfolded)
+
+    def _group(self) -> tuple[tuple[RunView, ...], GroupLines]:
+        made_of = (self.group, self.keys)
+        if made_of != self._grouped_of:
             by = self.sorted_by
             sort = "" if by in (RECENT, self.group) else "mean" if by == self.metric else "first"
-            arranged, groups = grouped(
-                arranged,
+            self._grouped = grouped(
+                self._arranged,
                 self.group,
                 self.cells,
                 metric=self.metric,
-                columns=self._columns,
-                unfolded=self.unfolded,
+                own=[key for key in self.keys if key not in BUILT_IN],
                 sort=sort,
                 is_falling=not self.is_rising,
             )
-        self._shown = arranged
-        return arranged, groups
+            self._grouped_of = made_of
+        return self._grouped
 
     def count(self, shown: int) -> str:
         """How many runs are listed, of how many."""

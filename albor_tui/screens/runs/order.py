@@ -15,7 +15,6 @@ from albor_core.run.headlines import HEADLINES, STORED
 from albor_core.run.status import SILENT
 from albor_core.run.values.directions import direction
 from albor_core.store.query.terms import STATS
-from albor_core.store.rows.run_row import Param
 from albor_tui.widgets.own_columns import UNREAD, value_of
 from albor_tui.widgets.run_columns import BUILT_IN, METRIC
 
@@ -97,10 +96,15 @@ def better_of(key: str, rows: Iterable[RunView] = ()) -> str:
     return (first.better if first is not None else direction(name)) or ""
 
 
-def value_in(view: RunView, key: str, cells: RunCells) -> Param | object:
-    """The value of any column for one run; UNREAD before the store was asked."""
-    order = _ORDERS.get(key)
-    return value_of(view, key, cells) if order is None else order.value(view)
+def values_in(rows: Iterable[RunView], key: str, cells: RunCells) -> dict[str, object]:
+    """The values of any column by run; UNREAD before the store was asked."""
+    if (order := _ORDERS.get(key)) is not None:
+        return {view.id: order.value(view) for view in rows}
+    known = cells.values.get(key, {})
+    return {
+        view.id: value_of(view, key, cells) if view.is_live else known.get(view.id, UNREAD)
+        for view in rows
+    }
 
 
 def order_of(key: str, rows: Sequence[RunView], cells: RunCells) -> Order:

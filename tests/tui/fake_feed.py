@@ -742,7 +742,7 @@ class FakeCells:
     def __init__(self, source: FakeSource) -> None:
         self._source, self._last = source, RunCells()
 
-    def look(self, wanted: CellsWanted, rows: Sequence[RunView]) -> RunCells | None:
+    def read(self, wanted: CellsWanted, rows: Sequence[RunView]) -> RunCells | None:
         source = self._source
         runs = {key: {row.id for row in rows} for key in wanted.of_all}
         for key in wanted.columns:

@@ -15,7 +15,7 @@ from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
 from albor_tui.screens.base.named_views import NamedViewScreen
-from albor_tui.screens.runs.grouping import title_of
+from albor_tui.screens.runs.grouping import column_title
 from albor_tui.screens.runs.judged import JudgedRunsScreen
 from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.order import RECENT
@@ -69,7 +69,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
             self.poll_now()
 
     @on(CellsRead)
-    def take_cells(self, message: CellsRead) -> None:
+    def show_cells(self, message: CellsRead) -> None:
         question = self._listing.query
         self._listing.cells = message.cells
         if question == self._listing.query:
@@ -141,12 +141,12 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     def _grouped(self) -> None:
         group = self._listing.group
         self.keep_view(**self._listing.shown)
-        words = f"grouped by {clean(title_of(group), limit=60)}: enter unfolds, z all"
+        words = f"grouped by {clean(column_title(group), limit=60)}: enter unfolds, z all"
         self.show_message(words if group else "not grouped", "$ink-muted")
         self.list_runs(is_asked=True)
 
-    @on(RunTable.Unfolded)
-    def fold_group(self, message: RunTable.Unfolded) -> None:
+    @on(RunTable.GroupToggled)
+    def fold_group(self, message: RunTable.GroupToggled) -> None:
         self.fold(message.label)
 
     def fold(self, label: str) -> None:

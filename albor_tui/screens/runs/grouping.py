@@ -15,13 +15,13 @@ from albor_core.run.status import SILENT, worst_status
 from albor_core.run.values.lenient import real
 from albor_core.store.query.group import Band, band
 from albor_tui.look import glyphs
-from albor_tui.look.digits import NumberFormat, format_of
+from albor_tui.look.digits import NumberFormat, number_format
 from albor_tui.look.themes import STATE_TONE
-from albor_tui.screens.runs.order import better_of, values_in
+from albor_tui.screens.runs.order import better_side, values_in
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.own_columns import UNREAD
 from albor_tui.widgets.run_columns import BUILT_IN
-from albor_tui.widgets.run_lines import GroupLine, GroupLines
+from albor_tui.widgets.run_list.lines import GroupLine, GroupLines
+from albor_tui.widgets.run_list.own_columns import UNREAD
 
 GROUPS = ("experiment", "status", "tags", "host")
 """What every list is grouped by in turn; params by which its runs differ follow."""
@@ -32,7 +32,7 @@ _NOISE = 1e-9  # of a mean: what adding up leaves of a spread of nothing
 _PLUS_MINUS = "\u00b1"
 
 
-def title_of(key: str) -> str:
+def column_title(key: str) -> str:
     """What a group is called by its column."""
     return BUILT_IN[key].title if key in BUILT_IN else key
 
@@ -72,14 +72,14 @@ def grouped(
     elif sort == "mean":
         found = tuple(sorted(found, key=lambda group: _place_by_mean(group, is_falling)))
     found = tuple(sorted(found, key=lambda group: group.label == NOT_READ))
-    texts = _Texts(found, figures, metric, better_of(metric, rows))
+    texts = _Texts(found, figures, metric, better_side(metric, rows))
     lines, arranged = [], list[RunView]()
     for at, group in enumerate(found):
         views = [by_id[run] for run in group.runs]
         cells_of = texts.cells(at, _states(views))
         lines.append(GroupLine(group.label.strip(), len(arranged), len(views), True, cells_of))
         arranged += views
-    return tuple(arranged), GroupLines((title_of(key), *texts.titles), tuple(lines))
+    return tuple(arranged), GroupLines((column_title(key), *texts.titles), tuple(lines))
 
 
 def _place_by_mean(group: RunGroup, is_falling: bool) -> tuple[bool, float]:
@@ -117,8 +117,8 @@ class _Texts:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        own = [title_of(key) for key, _ in self._bands if key != self._metric]
-        metric = (title_of(self._metric),) if self._metric else ()
+        own = [column_title(key) for key, _ in self._bands if key != self._metric]
+        metric = (column_title(self._metric),) if self._metric else ()
         delta = ("vs best",) if self._best is not None else ()
         return ("n", *metric, *delta, "state", *own)
 
@@ -146,7 +146,7 @@ class _Texts:
 
 def _format_of(bands: Sequence[Band], key: str) -> NumberFormat:
     """Means are told apart, and a spread has two digits at least."""
-    shape = format_of((one.mean for one in bands), key)
+    shape = number_format((one.mean for one in bands), key)
     spreads = [s for one in bands if (s := one.std) and s > _NOISE * abs(one.mean or 0.0)]
     if shape.has_exponent or shape.is_bytes or not spreads or not math.isfinite(min(spreads)):
         return shape

@@ -100,7 +100,7 @@ class LineMap:
     heads: tuple[int, ...] = field(default=())
 
     @staticmethod
-    def of(groups: tuple[GroupLine, ...], runs: int) -> LineMap:
+    def from_groups(groups: tuple[GroupLine, ...], runs: int) -> LineMap:
         heads, line = [], 0
         for group in groups:
             heads.append(line)
@@ -129,7 +129,7 @@ class LineMap:
         below = line - self.heads[above] - 1
         return None if below < 0 else self.groups[above].start + below
 
-    def line_of(self, row: int) -> int:
+    def line(self, row: int) -> int:
         """The line of a run, or of the heading that it is folded under."""
         if not self.groups:
             return row

@@ -17,7 +17,7 @@ from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
 from albor_tui.screens.base.named_views import NamedViewScreen
-from albor_tui.screens.runs.grouping import GROUPS, title_of
+from albor_tui.screens.runs.grouping import GROUPS, column_title
 from albor_tui.screens.runs.judged import JudgedRunsScreen
 from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.order import RECENT
@@ -78,7 +78,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
             self.poll_now()
 
     @on(CellsRead)
-    def take_cells(self, message: CellsRead) -> None:
+    def show_cells(self, message: CellsRead) -> None:
         question = self._listing.query
         self._listing.cells = message.cells
         if question == self._listing.query:
@@ -89,6 +89,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     # -- order -----------------------------------------------------------------------------------
 
     def action_sort(self) -> None:
+        self._listing.metrics = self.cockpit.views.metrics
         self._listing.next_order()
         self._sorted()
 
@@ -129,11 +130,11 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
             yield f"{verb} column {clean(key)}", about, partial(self._toggle_column, key)
         for key, about in (*built_in, *known, *params):
             if key != listing.sorted_by:
-                yield f"Sort by {clean(title_of(key))}", about, partial(self._sort_by, key)
+                yield f"Sort by {clean(column_title(key))}", about, partial(self._sort_by, key)
         groups = [(key, "column") for key in GROUPS]
         for key, about in (*groups, *params):
             if key != listing.group:
-                yield f"Group by {clean(title_of(key))}", about, partial(self._group_by, key)
+                yield f"Group by {clean(column_title(key))}", about, partial(self._group_by, key)
         if listing.group:
             yield "Group by nothing", "every run in one list", partial(self._group_by, "")
 
@@ -187,12 +188,12 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     def _grouped(self) -> None:
         group = self._listing.group
         self.keep_view(**self._listing.shown)
-        words = f"grouped by {clean(title_of(group), limit=60)}: enter unfolds, z all"
+        words = f"grouped by {clean(column_title(group), limit=60)}: enter unfolds, z all"
         self.show_message(words if group else "not grouped", "$ink-muted")
         self.list_runs(is_asked=True)
 
-    @on(RunTable.Unfolded)
-    def fold_group(self, message: RunTable.Unfolded) -> None:
+    @on(RunTable.GroupToggled)
+    def fold_group(self, message: RunTable.GroupToggled) -> None:
         self.fold(message.label)
 
     def fold(self, label: str) -> None:

@@ -156,7 +156,7 @@ class RunsScreen(ArrangingScreen):
                 if view.version != version:
                     is_first, version = version < 0, view.version
                     self.post_message(RunsChanged(view))
-                if (cells := overview.cells.look(self.wanted, view.rows)) is not None:
+                if (cells := overview.cells.read(self.wanted, view.rows)) is not None:
                     self.post_message(CellsRead(cells))
                     if is_first and view.rows:  # a chart before the other ten thousand rows
                         self._is_chosen.wait(CHOICE_S)
@@ -288,7 +288,7 @@ class RunsScreen(ArrangingScreen):
         if self.query_one(Preview).show(message.view):
             self.poll_now()
 
-    @on(RunTable.Scrolled)
+    @on(RunTable.ColumnsScrolled)
     def name_columns(self) -> None:
         self._title(len(self.query_one(RunTable).runs))
 

@@ -23,7 +23,7 @@ _BAYER = (0, 8, 2, 10, 12, 4, 14, 6, 3, 11, 1, 9, 15, 7, 13, 5)  # ordered dithe
 
 
 class HalfBlocks(ErrorBoundary, Widget):
-    """Shows `pixels` in its middle, or words in its place; only rows that differ are drawn again."""
+    """Shows `pixels` in the middle, or words in its place; only changed rows are drawn again."""
 
     COMPONENT_CLASSES = {"half-blocks--shade", "half-blocks--words"}
 

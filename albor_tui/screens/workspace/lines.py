@@ -14,10 +14,10 @@ from albor_core.store.query.group import Band
 from albor_core.store.rows.run_row import Param
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.model.workspace import Workspace
+from albor_tui.screens.workspace.legend import BEST, LegendLine
 from albor_tui.screens.workspace.marks import LineMark
 from albor_tui.screens.workspace.reading import WorkspaceFacts
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.legend import BEST, LegendLine
 
 _WIDEST = 9  # cells of a figure
 _BUILT_IN = ("experiment", "state", "host", "tag")  # what runs are grouped by beside params

@@ -25,6 +25,7 @@ from albor_tui.model.workspace import MOST_RUNS, Workspace
 from albor_tui.screens.base.metric_choice import MetricRound, choice_note
 from albor_tui.screens.base.named_views import NamedViewScreen
 from albor_tui.screens.workspace.group_choice import GroupChoice
+from albor_tui.screens.workspace.legend import Legend, LegendLine
 from albor_tui.screens.workspace.lines import drawn_groups, legend_of_groups, legend_of_runs
 from albor_tui.screens.workspace.marks import LineMark, marks_of_groups, marks_of_runs
 from albor_tui.screens.workspace.notes import about_x
@@ -42,7 +43,6 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.legend import Legend, LegendLine
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 LIFT_S = 0.12  # that the cursor rests on a line before its curves are lifted

@@ -17,11 +17,11 @@ from albor_tui.model.source import LiveSource
 from albor_tui.model.views import ViewKeeper
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.run import RunScreen
+from albor_tui.screens.workspace.legend import Legend
 from albor_tui.screens.workspace.reading import WorkspaceReader
 from albor_tui.screens.workspace.screen import WorkspaceScreen
 from albor_tui.widgets.chart import plot
 from albor_tui.widgets.chart_grid.grid import ChartGrid
-from albor_tui.widgets.legend import Legend
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
 

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from albor_core.report.chart import ReportCurve, curve_style, look_of, svg
+from albor_core.picture.chart import ReportCurve, curve_style, look_of, svg
 from albor_core.report.scores import (
     MOST_SCORES,
     PREFIX,

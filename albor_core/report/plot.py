@@ -1,4 +1,4 @@
-"""Draws one metric of many runs as a picture: SVG here, PNG by a library that is installed.
+"""One metric of many runs as a picture.
 
 A curve is drawn in buckets, the lowest and the highest value of each as a band around its mean, so
 that a long series loses no spike. Texts of runs are data: made visible, then escaped.
@@ -7,28 +7,13 @@ that a long series loses no spike. Texts of runs are data: made visible, then es
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib import import_module
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-from albor_core.report.chart import (
-    BOTTOM,
-    COLOURS,
-    HEIGHT,
-    LEFT,
-    MOST_RUNS,
-    WIDTH,
-    ReportCurve,
-    curve_style,
-    drawing,
-    look_of,
-)
-from albor_core.run.errors import AlborError, NotFoundError, UsageError
+from albor_core.picture.chart import COLOURS, DASHES, MOST_RUNS, ReportCurve
+from albor_core.picture.line_picture import LinePicture, PictureLine, time_unit
+from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.run.home.runs import placed
 from albor_core.run.values.clean import clean
@@ -41,14 +26,7 @@ from albor_core.store.rows.run_row import RunRow
 from albor_core.store.rows.series import Series
 
 POINTS = 500
-_CHARS, _LINE, _TOP, _SIDE = 80, 16, 30, 12
-_SPANS = ((120.0, 1.0, "seconds"), (7200.0, 60.0, "minutes"), (172800.0, 3600.0, "hours"))
-_DAYS = (86400.0, "days")
-_STYLE = (
-    "text{font:11px system-ui,sans-serif;fill:#676b75}text.head{font-size:14px;fill:#16181d}"
-    "text.name{fill:#16181d}text.broken{fill:#c02b2b;font-size:14px}.grid{stroke:#dfd9cc}"
-    "polyline{fill:none;stroke-width:1.6}.band{opacity:.18}"
-)
+_CHARS = 80
 
 
 @dataclass(frozen=True)
@@ -83,7 +61,7 @@ def plot_of(
         label = clean(name if names.count(name) == 1 else f"{name} ({row.id})", limit=_CHARS)
         key, curve = _curve(store, row, metric, x, label)
         if is_log:
-            curve, lost = _logarithms(curve)
+            curve, lost = _above_zero(curve)
             hidden += lost
         curves.append(curve)
     return Plot(clean(key, limit=_CHARS), x, is_log, tuple(curves), hidden)
@@ -129,119 +107,30 @@ def _measured(series: Series, row: RunRow) -> list[tuple[float, float]]:
     return [(step, wall - begun) for step, wall in zip(series.steps, series.minimum, strict=True)]
 
 
-def _logarithms(curve: ReportCurve) -> tuple[ReportCurve, int]:
-    """The curve with logarithms of its values, and the number of points without one."""
+def _above_zero(curve: ReportCurve) -> tuple[ReportCurve, int]:
+    """The points of a curve that have a logarithm, or are not finite, and how many others were."""
     points = list(zip(curve.steps, curve.low, curve.mean, curve.high, strict=True))
     kept = [point for point in points if not point[2] <= 0]
-    log = [
-        (x, _log(low if low > 0 else mean), _log(mean), _log(high)) for x, low, mean, high in kept
-    ]
-    columns = zip(*log, strict=True) if log else ((), (), (), ())
+    columns = zip(*kept, strict=True) if kept else ((), (), (), ())
     return ReportCurve(curve.label, *columns), len(points) - len(kept)
 
 
-def _log(value: float) -> float:
-    return math.log10(value) if 0 < value < math.inf else value
-
-
-def svg_of(plot: Plot) -> bytes:
-    """The picture as an SVG file: no script, no link, no font of its own."""
-    span, caption = _span_of(plot)
-    curves = _scaled(plot.curves, span)
-    height = _TOP + HEIGHT + _LINE + _LINE * len(curves) + _SIDE
-    names = (
-        f'<polyline class="{look_of(i)}" points="{LEFT},{y - 4} {LEFT + 24},{y - 4}"/>'
-        f'<text class="name" x="{LEFT + 32}" y="{y}">{escape(curve.label)}</text>'
-        for i, curve in enumerate(curves)
-        for y in [_TOP + HEIGHT + _LINE * (i + 2)]
+def plot_picture(plot: Plot) -> LinePicture:
+    """The picture of a plot, a colour and dash for each run."""
+    lines = tuple(
+        PictureLine(
+            one.label, COLOURS[place % len(COLOURS)], one.steps, one.mean, one.low, one.high,
+            dash=DASHES[place // len(COLOURS) % len(DASHES)],
+        )
+        for place, one in enumerate(plot.curves)
+    )  # fmt: skip
+    broken = tuple(
+        x
+        for one in plot.curves
+        for x, y in zip(one.steps, one.mean, strict=True)
+        if not math.isfinite(y)
     )
-    middle = (LEFT + WIDTH) / 2
-    page = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + _SIDE}" height="{height}"'
-        f' viewBox="0 0 {WIDTH + _SIDE} {height}" role="img">'
-        f"<title>{escape(plot.metric)}</title><style>{_STYLE}{curve_style()}</style>"
-        f'<rect width="100%" height="100%" fill="#ffffff"/>'
-        f'<text class="head" x="{LEFT}" y="20">{escape(plot.metric)}</text>'
-        f'<g transform="translate(0 {_TOP})">{drawing(curves, is_log=plot.is_log)}</g>'
-        f'<text x="{middle}" y="{_TOP + HEIGHT + BOTTOM - 16}" text-anchor="middle">{caption}'
-        f"</text>{''.join(names)}</svg>\n"
-    )
-    return page.encode("utf-8", "replace")
-
-
-def _span_of(plot: Plot) -> tuple[float, str]:
-    """The length of a unit of the x axis, and the label of the axis."""
-    if plot.x != "wall":
-        return 1.0, plot.x
-    most = max((x for curve in plot.curves for x in curve.steps), default=0.0)
-    found = ((unit, word) for below, unit, word in _SPANS if most < below)
-    unit, word = next(found, _DAYS)
-    return unit, f"{word} since the run began"
-
-
-def _scaled(curves: Iterable[ReportCurve], unit: float) -> list[ReportCurve]:
-    return [
-        ReportCurve(one.label, [x / unit for x in one.steps], one.low, one.mean, one.high)
-        for one in curves
-    ]
-
-
-def png_of(plot: Plot) -> bytes:
-    """The picture as a PNG file, by cairosvg or matplotlib. Raises AlborError if neither is
-    installed.
-    """
-    for name, draw in _DRAWERS.items():
-        try:
-            library = import_module(name)
-        except (ModuleNotFoundError, OSError):  # cairosvg without the library of the system
-            continue
-        return draw(library, plot)
-    raise AlborError(
-        "cannot write PNG: neither cairosvg nor matplotlib is installed",
-        hint="pip install matplotlib, or --out x.svg",
-    )
-
-
-def _by_cairosvg(cairosvg: Any, plot: Plot) -> bytes:
-    drawn: bytes = cairosvg.svg2png(bytestring=svg_of(plot), scale=2)
-    return drawn
-
-
-def _by_matplotlib(_: Any, plot: Plot) -> bytes:
-    span, caption = _span_of(plot)
-    figure = import_module("matplotlib.figure").Figure(
-        figsize=(7.2, 4.2), dpi=160, layout="constrained"
-    )
-    axes = figure.subplots()
-    for place, one in enumerate(_scaled(plot.curves, span)):
-        low, mean, high = (_values(part, plot) for part in (one.low, one.mean, one.high))
-        colour = COLOURS[place % len(COLOURS)]
-        axes.fill_between(one.steps, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(one.steps, mean, color=colour, linewidth=1.3, label=f" {_words(one.label)}")
-    axes.set_title(_words(plot.metric), loc="left")
-    axes.set_xlabel(caption)
-    axes.set_yscale("log" if plot.is_log else "linear")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    file = BytesIO()
-    with warnings.catch_warnings():  # of signs that its font lacks, which are drawn as boxes
-        warnings.simplefilter("ignore", UserWarning)
-        figure.savefig(file, format="png")
-    return file.getvalue()
-
-
-def _values(part: Sequence[float], plot: Plot) -> list[float]:
-    """The values themselves; non-finite ones leave a gap."""
-    found = [10.0**value if plot.is_log and math.isfinite(value) else value for value in part]
-    return [value if math.isfinite(value) else math.nan for value in found]
-
-
-def _words(text: str) -> str:
-    """A text of a run with dollars escaped, since matplotlib would read formulas between them."""
-    return text.replace("$", r"\$")
-
-
-_DRAWERS: Mapping[str, Callable[[Any, Plot], bytes]] = {
-    "cairosvg": _by_cairosvg,
-    "matplotlib": _by_matplotlib,
-}
+    longest = max((x for one in plot.curves for x in one.steps), default=0.0)
+    unit, word = time_unit(longest) if plot.x == "wall" else (1.0, plot.x)
+    label = f"{word} since the run began" if plot.x == "wall" else word
+    return LinePicture(plot.metric, label, lines, is_log=plot.is_log, broken=broken, x_unit=unit)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from albor_core.report.chart import look_of, ticks
+from albor_core.picture.chart import look_of, ticks
 from albor_core.run.values.directions import Goals, direction
 from albor_core.run.values.lenient import finite_of, mapping_of
 from albor_core.run.values.quantity import figure, is_finite

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from albor_core.cli.main import cli
-from albor_core.report.chart import ReportCurve, svg, ticks
+from albor_core.picture.chart import ReportCurve, svg, ticks
 from albor_core.report.scores import ScoreBar, bars_svg
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal

@@ -52,7 +52,7 @@ def plot(
     """Plot one metric of up to forty runs into a file.
 
     Of a long series the lowest and highest values of each interval are drawn as a band, so that no
-    spike is lost. SVG needs no other package; PNG needs cairosvg or matplotlib.
+    spike is lost. SVG needs no other package; PNG needs Pillow.
     """
     form = out.suffix.lstrip(".").lower()
     if form not in _FORMATS:
@@ -60,7 +60,9 @@ def plot(
     if os.path.lexists(out) and not force:
         raise UsageError(f"{out}: exists", hint="another --out, or --force")
     from albor_core.history.one_run import bring_up
-    from albor_core.report.plot import plot_of, png_of, svg_of
+    from albor_core.picture.line_picture import svg_file
+    from albor_core.picture.png import png_file
+    from albor_core.report.plot import plot_of, plot_picture
 
     runs = list(chosen(references, terms))
     drawn = runs if terms is None else _with_metric(runs, metric, terms)
@@ -68,7 +70,8 @@ def plot(
         if why := bring_up(run.folder):
             print_note(clean(f"{run.id}: {why}"))
     made = plot_of([(run.store, run.row) for run in drawn], metric, x=x, is_log=is_log)
-    picture = png_of(made) if form == "png" else svg_of(made)
+    drawn_picture = plot_picture(made)
+    picture = png_file(drawn_picture) if form == "png" else svg_file(drawn_picture)
     with out_file(out, replace=force) as file:
         file.write(picture)
     left_out = [run.id for run in runs if run not in drawn]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
 import pytest
 from cli_user import valid
+from PIL import Image
 
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
 from albor_core.store.index.indexer import index_now
 
 HOSTILE = "</text><script>alert(1)</script>\x1b[31m\u202e\"'& $\\frac{"
-PNG = b"\x89PNG\r\n\x1a\n"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -104,7 +104,7 @@ def test_a_spike_of_one_step_in_a_long_run_is_seen(desk):
     record(desk, "long", [1000.0 if step == 4321 else 1.0 for step in range(6000)])
     root = picture(desk, "long", "--metric", "loss")
     (band,) = root.iter(f"{SVG}polygon")
-    assert min(float(point.split(",")[1]) for point in band.get("points").split()) < 20
+    assert min(float(point.split(",")[1]) for point in band.get("points").split()) < 50
 
 
 def test_no_text_of_a_run_is_more_than_text(two):
@@ -177,26 +177,37 @@ def test_an_existing_file_is_kept_unless_told_otherwise(two):
     assert two.quick(*words, "--force").code == 0 and out.read_text() != "mine"
 
 
-@pytest.mark.parametrize("library", ["cairosvg", "matplotlib"])
 @pytest.mark.parametrize("log", [(), ("--log",)])
-def test_png_is_written_by_the_library_that_is_there(two, library, log, monkeypatch):
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
-    for other in {"cairosvg", "matplotlib"} - {library}:
-        monkeypatch.setitem(sys.modules, other, None)
+def test_png_has_the_lines_in_their_colours(two, log):
     record(two, "evil", [1.0, math.nan, math.inf, 0.0, 2.0], name=HOSTILE)
     out = two.folder / "x.png"
     done = two.quick("runs", "plot", "a", "evil", "--metric", "loss", *log, "-o", out)
     assert done.code == 0, done
-    assert out.read_bytes().startswith(PNG) and out.stat().st_size > 5000
+    with Image.open(out) as picture:
+        assert picture.size[0] > 1000
+        found = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20)}
+    assert {(0xC4, 0x58, 0x1A), (0x1F, 0x7A, 0x9C), (255, 255, 255)} <= found
 
 
-def test_without_a_library_png_names_what_to_install_and_svg_goes_on(two, monkeypatch):
-    for name in ("cairosvg", "matplotlib"):
-        monkeypatch.setitem(sys.modules, name, None)
+def test_without_pillow_png_names_what_to_install_and_svg_goes_on(two, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
     words = ("runs", "plot", "a", "--metric", "loss", "-o")
     done = two.quick(*words, "x.png")
-    assert done.code == 1 and "neither cairosvg nor matplotlib is installed" in done.err
-    assert "next: pip install matplotlib, or --out x.svg" in done.err
+    assert done.code == 1 and "Pillow is not installed" in done.err
+    assert "next: pip install pillow, or --out x.svg" in done.err
     assert not (two.folder / "x.png").exists()
     assert two.quick(*words, "x.svg").code == 0
+
+
+def test_a_plot_starts_without_the_libraries_that_are_slow_to_load(two):
+    script = (
+        "import sys; from albor_core.cli.main import run\n"
+        "sys.argv = ['albor', 'runs', 'plot', 'a', '--metric', 'loss', '-o', 'x.svg']\n"
+        "try: run()\n"
+        "finally: print(sorted({name.split('.')[0] for name in sys.modules} &"
+        " {'torch', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'textual', 'PIL', 'cairosvg'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=two.folder
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done

@@ -7,10 +7,12 @@ Non-finite values break the line and leave a mark at the top, at their step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Literal
 
+from albor_core.picture.shapes import Shape, svg_text
 from albor_core.run.values.quantity import COUNT_UNITS
 
 WIDTH, HEIGHT = 560, 240
@@ -23,8 +25,8 @@ COLOURS = (
     "#c4581a", "#1f7a9c", "#7450b8", "#2f7d3a", "#a3375f",
     "#8a6300", "#3a5bbf", "#00807a", "#b03a2e", "#5d6470",
 )  # fmt: skip
-_DASHES = ("", "7 3", "2 3", "9 3 2 3")  # told apart where the colours begin again
-MOST_RUNS = len(COLOURS) * len(_DASHES)
+DASHES = ("", "7 3", "2 3", "9 3 2 3")  # told apart where the colours begin again
+MOST_RUNS = len(COLOURS) * len(DASHES)
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,13 @@ def curve_style() -> str:
         f".k{i}{{background:{c}}}"
         for i, c in enumerate(COLOURS)
     )
-    dashes = (f".d{i}{{stroke-dasharray:{dash}}}" for i, dash in enumerate(_DASHES) if dash)
+    dashes = (f".d{i}{{stroke-dasharray:{dash}}}" for i, dash in enumerate(DASHES) if dash)
     return "".join((*colours, *dashes))
 
 
 def look_of(place: int) -> str:
     """The style classes of the curve at this position in a chart."""
-    dash = place // len(COLOURS) % len(_DASHES)
+    dash = place // len(COLOURS) % len(DASHES)
     return f"c{place % len(COLOURS)}" + (f" d{dash}" if dash else "")
 
 
@@ -66,42 +68,46 @@ def svg(title: str, traces: Sequence[ReportCurve]) -> str:
     )
 
 
-def drawing(traces: Sequence[ReportCurve], *, is_log: bool = False) -> str:
-    """Axes and curves in WIDTH x HEIGHT. `is_log`: values are logarithms to the base ten, and the
-    axis names the values.
-    """
+def drawing(traces: Sequence[ReportCurve]) -> str:
+    """Axes and curves in WIDTH x HEIGHT."""
     xs = [x for trace in traces for x in trace.steps]
     ys = [y for t in traces for part in (t.low, t.mean, t.high) for y in part if math.isfinite(y)]
     if not xs or not ys:
         return f'<text x="{LEFT}" y="40">nothing finite to draw</text>'
-    x_range, y_range = _span(xs), _span(ys)
-    if 0 < x_range[0] <= x_range[1] / 20:
-        x_range = (0.0, x_range[1])
-    parts = [*_axes(x_range, y_range, log_ticks if is_log else ticks)]
+    x_range, y_range = x_span(xs), span(ys)
+    shapes = [*axes(x_range, y_range)]
     for index, trace in enumerate(traces):
-        parts += _trace(trace, look_of(index), x_range, y_range)
-    return "".join(parts)
+        shapes += curve_shapes(trace, look_of(index), x_range, y_range)
+        lost = (x for x, y in zip(trace.steps, trace.mean, strict=True) if not math.isfinite(y))
+        shapes += broken_shapes(lost, x_range)
+    return svg_text(shapes)
 
 
-def _span(values: Sequence[float]) -> tuple[float, float]:
+def x_span(xs: Sequence[float]) -> tuple[float, float]:
+    """The x axis of points: from 0 where they begin near it."""
+    low, high = span(xs)
+    return (0.0, high) if 0 < low <= high / 20 else (low, high)
+
+
+def span(values: Sequence[float]) -> tuple[float, float]:
+    """The lowest and the highest value, apart."""
     low, high = max(min(values), -_HUGE), min(max(values), _HUGE)
     around = max(0.5, abs(low) / 1e3)
     return (low, high) if high > low else (low - around, low + around)
 
 
-def _axes(
-    xs: tuple[float, float],
-    ys: tuple[float, float],
-    y_ticks: Callable[[float, float], list[tuple[float, str]]],
-) -> Iterator[str]:
-    for y, words in y_ticks(*ys):
-        at = _y(y, ys)
-        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
-        yield f'<text class="tick" x="{LEFT - 6}" y="{at + 4}" text-anchor="end">{words}</text>'
+def axes(
+    xs: tuple[float, float], ys: tuple[float, float], *, is_log: bool = False
+) -> Iterator[Shape]:
+    """Grid lines and ticks. `is_log`: `ys` are logarithms to the base ten, the ticks values."""
+    for y, words in (log_ticks if is_log else ticks)(*ys):
+        at = y_place(y, ys)
+        yield Shape("line", "grid", ((LEFT, at), (WIDTH - RIGHT, at)))
+        yield Shape("text", "tick", ((LEFT - 6, at + 4),), words, "end")
     for x, words in ticks(*xs):
-        at = _x(x, xs)
-        anchor = "end" if at > WIDTH - RIGHT - 20 else "middle"
-        yield f'<text class="tick" x="{at}" y="{HEIGHT - 8}" text-anchor="{anchor}">{words}</text>'
+        at = x_place(x, xs)
+        anchor: Literal["end", "middle"] = "end" if at > WIDTH - RIGHT - 20 else "middle"
+        yield Shape("text", "tick", ((at, HEIGHT - 8),), words, anchor)
 
 
 def ticks(low: float, high: float) -> list[tuple[float, str]]:
@@ -150,25 +156,25 @@ def _tick(value: float, step: float, largest: float) -> str:
     return f"{text}{unit}" if len(text) < 8 else f"{value:.3g}"
 
 
-def _trace(
-    trace: ReportCurve, name: str, xs: tuple[float, float], ys: tuple[float, float]
-) -> Iterator[str]:
+def curve_shapes(
+    trace: ReportCurve, looks: str, xs: tuple[float, float], ys: tuple[float, float]
+) -> Iterator[Shape]:
+    """A band from low to high, and the line of means, in pieces where a mean is not finite."""
     points = list(zip(trace.steps, trace.low, trace.mean, trace.high, strict=True))
     band = [p for p in points if math.isfinite(p[1]) and math.isfinite(p[3])]
     if any(low < high for _, low, _, high in band):
-        there = [f"{_x(x, xs)},{_y(high, ys)}" for x, _, _, high in band]
-        back = [f"{_x(x, xs)},{_y(low, ys)}" for x, low, _, _ in reversed(band)]
-        yield f'<polygon class="band {name}" points="{" ".join([*there, *back])}"/>'
+        there = [(x_place(x, xs), y_place(high, ys)) for x, _, _, high in band]
+        back = [(x_place(x, xs), y_place(low, ys)) for x, low, _, _ in reversed(band)]
+        yield Shape("area", f"band {looks}", (*there, *back))
     for piece in _pieces(points):
-        if len(piece) == 1:
-            x, y = piece[0]
-            yield f'<circle class="{name}" cx="{_x(x, xs)}" cy="{_y(y, ys)}" r="2"/>'
-        else:
-            line = " ".join(f"{_x(x, xs)},{_y(y, ys)}" for x, y in piece)
-            yield f'<polyline class="{name}" points="{line}"/>'
-    for x, _, mean, _ in points:
-        if not math.isfinite(mean):
-            yield f'<text class="broken" x="{_x(x, xs)}" y="{TOP + 4}">&#215;</text>'
+        places = tuple((x_place(x, xs), y_place(y, ys)) for x, y in piece)
+        yield Shape("dot" if len(piece) == 1 else "line", looks, places)
+
+
+def broken_shapes(places: Iterable[float], xs: tuple[float, float]) -> Iterator[Shape]:
+    """A mark at the top for each place where something was not finite."""
+    for x in places:
+        yield Shape("text", "broken", ((x_place(x, xs), TOP + 4),), "\u00d7")
 
 
 def _pieces(points: Sequence[tuple[float, ...]]) -> Iterator[list[tuple[float, float]]]:
@@ -184,10 +190,12 @@ def _pieces(points: Sequence[tuple[float, ...]]) -> Iterator[list[tuple[float, f
         yield piece
 
 
-def _x(x: float, xs: tuple[float, float]) -> float:
+def x_place(x: float, xs: tuple[float, float]) -> float:
+    """Where a value of the x axis is drawn."""
     return round(LEFT + (x - xs[0]) / (xs[1] - xs[0]) * (WIDTH - LEFT - RIGHT), 1)
 
 
-def _y(y: float, ys: tuple[float, float]) -> float:
+def y_place(y: float, ys: tuple[float, float]) -> float:
+    """Where a value of the y axis is drawn; one beyond it at its end."""
     y = min(max(y, ys[0]), ys[1])
     return round(HEIGHT - BOTTOM - (y - ys[0]) / (ys[1] - ys[0]) * (HEIGHT - TOP - BOTTOM), 1)

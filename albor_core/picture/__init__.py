@@ -1,0 +1,1 @@
+"""Curves as pictures: SVG and CSV written here, PNG by Pillow."""

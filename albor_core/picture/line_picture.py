@@ -1,0 +1,224 @@
+"""Lines over one axis as a file of their own: SVG on a light ground for a browser or a page, and
+the same points as CSV. No script, no link, no font; texts are made visible, then escaped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from albor_core.picture.chart import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    TOP,
+    WIDTH,
+    ReportCurve,
+    axes,
+    broken_shapes,
+    curve_shapes,
+    span,
+    x_place,
+    x_span,
+)
+from albor_core.picture.shapes import Shape, svg_text
+from albor_core.run.values.clean import clean
+
+Range = tuple[float, float]
+INK, MUTED, GRID, ALARM, GROUND = "#16181d", "#676b75", "#dfd9cc", "#c02b2b", "#ffffff"
+STROKE, BAND_OPACITY, FAINT_OPACITY = 1.6, 0.18, 0.35
+_CHARS, _ROW, _HEAD, _SIDE = 80, 16, 30, 12
+_SPANS = ((120.0, 1.0, "seconds"), (7200.0, 60.0, "minutes"), (172800.0, 3600.0, "hours"))
+_DAYS = (86400.0, "days")
+
+
+@dataclass(frozen=True)
+class PictureLine:
+    """One line. Points that are not finite break it; `low` and `high`, if given, are a band around
+    it. A faint one lies under another of its name: the points that this one smooths.
+    """
+
+    name: str
+    colour: str  # "#rrggbb"
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    dash: str = ""  # as stroke-dasharray has it
+    is_faint: bool = False
+
+
+@dataclass(frozen=True)
+class PictureMark:
+    """Something that happened at a place of the x axis; a grave one has a line up the chart."""
+
+    x: float
+    words: str
+    is_grave: bool = False
+
+
+@dataclass(frozen=True)
+class LinePicture:
+    """A chart to be written. Ranges are those of its axes in values, None: of what it has; `broken`
+    are places where a value was not finite; `x_unit` is how much of x is one of `x_label`.
+    """
+
+    title: str
+    x_label: str
+    lines: tuple[PictureLine, ...]
+    is_log: bool = False
+    x_range: Range | None = None
+    y_range: Range | None = None
+    broken: tuple[float, ...] = ()
+    marks: tuple[PictureMark, ...] = ()
+    note: str = ""
+    x_unit: float = 1.0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in units of the SVG."""
+        return WIDTH + _SIDE, _HEAD + HEIGHT + _ROW + _ROW * len(self.named) + _SIDE
+
+    @property
+    def named(self) -> tuple[PictureLine, ...]:
+        """The lines that the legend names."""
+        over = {line.name for line in self.lines if not line.is_faint}
+        return tuple(one for one in self.lines if not one.is_faint or one.name not in over)
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """What the looks `c0`, `d1` of a picture's lines mean."""
+
+    colours: tuple[str, ...]
+    dashes: tuple[str, ...]
+
+    @classmethod
+    def for_lines(cls, lines: Sequence[PictureLine]) -> LineStyle:
+        colours = dict.fromkeys(line.colour for line in lines)
+        return cls(tuple(colours), tuple(dict.fromkeys(["", *(line.dash for line in lines)])))
+
+    def looks(self, line: PictureLine) -> str:
+        dash = self.dashes.index(line.dash)
+        parts = [f"c{self.colours.index(line.colour)}", f"d{dash}" if dash else ""]
+        return " ".join(part for part in (*parts, "faint" if line.is_faint else "") if part)
+
+    def sheet(self) -> str:
+        """The style sheet of the SVG."""
+        colours = (
+            f".c{i}{{stroke:{c};fill:{c}}}polyline.c{i}{{fill:none}}.band.c{i}{{stroke:none}}"
+            for i, c in enumerate(self.colours)
+        )
+        dashes = (f".d{i}{{stroke-dasharray:{d}}}" for i, d in enumerate(self.dashes) if d)
+        return "".join((_STYLE, *colours, *dashes))
+
+
+_STYLE = (
+    f"text{{font:11px system-ui,sans-serif;fill:{MUTED}}}text.head{{font-size:14px;fill:{INK}}}"
+    f"text.name{{fill:{INK}}}text.broken{{fill:{ALARM};font-size:14px}}.grid{{stroke:{GRID}}}"
+    f".mark{{stroke:{ALARM};stroke-dasharray:2 3}}.tick-mark{{stroke:{MUTED}}}"
+    f"polyline{{fill:none;stroke-width:{STROKE}}}.band{{opacity:{BAND_OPACITY}}}"
+    f".faint{{opacity:{FAINT_OPACITY}}}"
+)
+
+
+def time_unit(longest: float) -> tuple[float, str]:
+    """How many seconds a unit of an axis of times has, and its name."""
+    found = ((unit, word) for below, unit, word in _SPANS if longest < below)
+    return next(found, _DAYS)
+
+
+def shapes_in(picture: LinePicture) -> Iterator[Shape]:
+    """All that is drawn, from the bottom to the top, but the ground."""
+    style = LineStyle.for_lines(picture.lines)
+    yield Shape("text", "head", ((LEFT, 20.0),), clean(picture.title, limit=_CHARS))
+    yield from _moved(_chart(picture, style), _HEAD)
+    caption = ", ".join(part for part in (picture.x_label, clean(picture.note)) if part)
+    middle = (LEFT + WIDTH) / 2
+    yield Shape("text", "", ((middle, _HEAD + HEIGHT + BOTTOM - 16),), caption, "middle")
+    for i, line in enumerate(picture.named):
+        y = float(_HEAD + HEIGHT + _ROW * (i + 2))
+        looks = style.looks(line)
+        yield Shape("line", looks, ((LEFT, y - 4), (LEFT + 24, y - 4)))
+        yield Shape("text", "name", ((LEFT + 32, y),), clean(line.name, limit=_CHARS))
+
+
+def _moved(shapes: Iterator[Shape], down: int) -> Iterator[Shape]:
+    for one in shapes:
+        points = tuple((x, round(y + down, 1)) for x, y in one.points)
+        yield Shape(one.kind, one.looks, points, one.text, one.anchor)
+
+
+def _chart(picture: LinePicture, style: LineStyle) -> Iterator[Shape]:
+    curves = [_curve(line, picture) for line in picture.lines]
+    xs = [x for curve in curves for x in curve.steps]
+    parts = [part for curve in curves for part in (curve.low, curve.mean, curve.high)]
+    ys = [y for part in parts for y in part if math.isfinite(y)]
+    if not xs or not ys:
+        yield Shape("text", "", ((LEFT, 40.0),), "nothing finite to draw")
+        return
+    x_range, y_range = x_span(xs), span(ys)
+    if picture.x_range is not None:
+        x_range = span([end / picture.x_unit for end in picture.x_range])
+    if picture.y_range is not None:
+        low, high = picture.y_range
+        y_range = span([_log(low), _log(high)] if picture.is_log else [low, high])
+    yield from axes(x_range, y_range, is_log=picture.is_log)
+    for mark in picture.marks:
+        x = x_place(mark.x / picture.x_unit, x_range)
+        foot = HEIGHT - BOTTOM
+        top = TOP if mark.is_grave else foot - 6
+        yield Shape("line", "mark" if mark.is_grave else "tick-mark", ((x, top), (x, foot)))
+    for line, curve in zip(picture.lines, curves, strict=True):
+        yield from curve_shapes(curve, style.looks(line), x_range, y_range)
+    yield from broken_shapes([place / picture.x_unit for place in picture.broken], x_range)
+
+
+def _curve(line: PictureLine, picture: LinePicture) -> ReportCurve:
+    """The line in units of the axes; what has no logarithm breaks it."""
+    x = [place / picture.x_unit for place in line.x]
+    y, low, high = line.y, line.low or line.y, line.high or line.y
+    if picture.is_log:
+        high = [_log(value) for value in high]
+        low = [
+            _log(below) if below > 0 else _log(value) for below, value in zip(low, y, strict=True)
+        ]
+        y = [_log(value) for value in y]
+    return ReportCurve(line.name, x, low, y, high)
+
+
+def _log(value: float) -> float:
+    return math.log10(value) if 0 < value < math.inf else math.nan
+
+
+def svg_file(picture: LinePicture) -> bytes:
+    """The picture as an SVG file."""
+    width, height = picture.size
+    title = escape(clean(picture.title, limit=_CHARS))
+    style = LineStyle.for_lines(picture.lines).sheet()
+    page = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+        f' viewBox="0 0 {width} {height}" role="img"><title>{title}</title>'
+        f'<style>{style}</style><rect width="100%" height="100%" fill="{GROUND}"/>'
+        f"{svg_text(shapes_in(picture))}</svg>\n"
+    )
+    return page.encode("utf-8", "replace")
+
+
+def csv_file(picture: LinePicture) -> bytes:
+    """The points of the picture: a row for each of each line, values in full."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("line", "is_smoothed", picture.x_label, "value", "low", "high"))
+    for line in picture.lines:
+        smooths = any(one.is_faint and one.name == line.name for one in picture.lines)
+        is_smoothed = str(smooths and not line.is_faint).lower()
+        for i, (x, y) in enumerate(zip(line.x, line.y, strict=True)):
+            low, high = (part[i] if part else y for part in (line.low, line.high))
+            row = (f"{x / picture.x_unit:.17g}", repr(y), repr(low), repr(high))
+            writer.writerow((clean(line.name), is_smoothed, *row))
+    return file.getvalue().encode("utf-8", "replace")

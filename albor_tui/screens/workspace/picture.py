@@ -110,6 +110,7 @@ class OverlayPicture:
             self.is_growing,
             extent=self._extent(),
             subject=key,
+            lifted=self.lifted,
             empty="" if self.members else "all hidden",
         )
 
@@ -201,8 +202,8 @@ def short_labels(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _band_lines(band: CurveBand, mark: LineMark, label: str) -> tuple[Trace, ...]:
-    """The band, faint, and the mean that lies on it."""
-    steps = tuple(band.steps)
-    spread = Trace(f"{mark.tone}-faint", steps, tuple(band.mean), tuple(band.low), tuple(band.high))
-    mean = Trace(mark.tone, steps, tuple(band.mean), label=label, letter=mark.letter)
-    return spread, replace(mean, dash=mark.dash)
+    """The band, and the mean that lies on it."""
+    steps, mean = tuple(band.steps), tuple(band.mean)
+    line = Trace(mark.tone, steps, mean, label=label, letter=mark.letter, dash=mark.dash)
+    spread = Trace(mark.tone, steps, mean, tuple(band.low), tuple(band.high), label, is_band=True)
+    return spread, line

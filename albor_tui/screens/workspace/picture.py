@@ -42,6 +42,7 @@ class LineCache:
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], _Made] = {}
         self._whole: dict[str, WholeRun] = {}
+        self._learned: dict[str, Mapping[str, Series]] = {}  # by run, the curves that came last
 
     def lines(
         self,
@@ -61,7 +62,9 @@ class LineCache:
         """Know the extent of each run, and its other measures of the way."""
         for view in views:
             own = {key: found[view.id] for key, found in curves.items() if view.id in found}
-            if own:
+            old = self._learned.get(view.id, {})
+            if own and (own.keys() != old.keys() or any(own[key] is not old[key] for key in own)):
+                self._learned[view.id] = own
                 self.whole(view.id).learn(view, own)
 
     def whole(self, run: str) -> WholeRun:

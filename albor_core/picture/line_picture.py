@@ -50,6 +50,7 @@ class PictureLine:
     high: Sequence[float] = ()
     dash: str = ""  # as stroke-dasharray has it
     is_faint: bool = False
+    between: frozenset[int] = frozenset()  # of these, those that only break or cut the line
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,8 @@ def csv_file(picture: LinePicture) -> bytes:
         smooths = any(one.is_faint and one.name == line.name for one in picture.lines)
         is_smoothed = str(smooths and not line.is_faint).lower()
         for i, (x, y) in enumerate(zip(line.x, line.y, strict=True)):
+            if i in line.between:
+                continue
             low, high = (part[i] if part else y for part in (line.low, line.high))
             row = (f"{x / picture.x_unit:.17g}", repr(y), repr(low), repr(high))
             writer.writerow((clean(line.name), is_smoothed, *row))

@@ -55,6 +55,7 @@ class Chart(ChartCanvas, can_focus=True):
             tooltip="Smoother, by 1/1000 of the axis",
         ),
         Binding("comma,less_than_sign", "smooth(-1)", "Rougher", show=False, tooltip="Less smooth"),
+        Binding("E", "picture", "Picture", show=False, tooltip="This chart as SVG, PNG or CSV"),
     ]
 
     @dataclass
@@ -63,6 +64,12 @@ class Chart(ChartCanvas, can_focus=True):
 
         chart: Chart
         look: Look
+
+    @dataclass
+    class PictureAsked(Message):
+        """What this chart shows is wanted as a file."""
+
+        chart: Chart
 
     class NoExtreme(Message):
         """The answer to the key where no point stands out."""
@@ -91,6 +98,10 @@ class Chart(ChartCanvas, can_focus=True):
             self._stand_on(self._extremes[self._extreme])
         elif trace is not None:
             self.post_message(self.NoExtreme())
+
+    def action_picture(self) -> None:
+        """Have what is shown written to a file."""
+        self.post_message(self.PictureAsked(self))
 
     def _forget_extremes(self) -> None:
         self._extremes, self._extreme, self._awaits_finer = (), -1, False

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from albor_core.run.errors import AlborError, NotFoundError
+from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_tui.model.run_tabs import TABS
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process
     try:
         if is_document:
+            if options.view is not None:
+                hint = "albor runs ls --view NAME --json"
+                raise UsageError("--view: --json and --once show all runs", hint=hint)
             return _documents(options.target, once=options.once)
         if options.web:
             return _web(options)

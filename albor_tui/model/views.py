@@ -51,7 +51,7 @@ class ViewKeeper:
         if self._file is None or not self._file.path.exists():
             return
         found = self._file.read()
-        self._learn(found)
+        self.named, self.metrics, self.problem = found.named, found.metrics, found.problem
         self.current = found.last if with_filter else replace(found.last, filter="")
         if not found.is_damaged:
             return
@@ -66,7 +66,7 @@ class ViewKeeper:
         if self._file is not None and self._file.path.exists():
             found = self._file.read()
             if not found.is_damaged:
-                self._learn(found)
+                self.named = found.named
 
     @property
     def is_changed(self) -> bool:
@@ -124,9 +124,6 @@ class ViewKeeper:
             self._thread.join()
 
     # -- the thread that writes ------------------------------------------------------------------
-
-    def _learn(self, found: Views) -> None:
-        self.named, self.metrics, self.problem = found.named, found.metrics, found.problem
 
     def _whole(self, view: View) -> View:
         """A named view, and the present state of what it says nothing of."""

@@ -146,6 +146,9 @@ class VerdictPanel(DiffPanel):
         ]
         against = Content.assemble(("verdict against ", "bold $ink"), _named(document, 0))
         self.entitle(Content.styled("verdict", "bold $ink") if is_wide else against)
+        is_corrected = any("Holm" in str(one.get("method")) for one in verdicts)
+        told = f"corrected for {len(verdicts)} comparisons (Holm)" if is_corrected else ""
+        self.border_subtitle = Content.styled(told, "$ink-muted")
         room = min(max(one.cell_length for one in sentences), max(20, width - _NUMBERS))
         reach = max((_reach_of(one) for one in verdicts), default=0.0)
         found = []

@@ -208,7 +208,7 @@ MORE_COLUMNS = (
 """Those that the user may add besides metrics, params and notes."""
 BUILT_IN = {column.key: column for column in (*COLUMNS, *MORE_COLUMNS)}
 ALIASES = {
-    **{"state": "status", "run": "name", "took": "duration", "alert": "alerts"},
+    **{"state": "status", "run": "name", "took": "duration", "alert": "alerts", "tag": "tags"},
     **{"ppl": "val_ppl", "tok/s": "tokens_per_s", "loss trend": "trend", "recent": ""},
 }
 """Other names of columns and orders, as the heads of the table have them."""
@@ -234,6 +234,8 @@ class TableNeeds:
     longest_state: int = _STATE
     has_bars: bool = True
     """Whether a run is at work, whose progress is worth a bar."""
+    is_loss_trend: bool = True
+    """Whether each trend is of a loss."""
 
 
 def needs_of(
@@ -248,6 +250,7 @@ def needs_of(
     names = lengths[int((len(lengths) - 1) * _MOST_NAMES)], lengths[-1]
     state = max((_STATE, *(styled.state_of(v).cell_length for v in runs if v.status == "unknown")))
     has_bars = any(view.is_active and view.progress is not None for view in runs)
+    of_losses = not any(view.trend for view in runs)
     said = {column.key for column in columns if column.is_own}
     own = [one for v in runs if (one := beside(v)) is not None and one.name not in said]
     absent = {
@@ -257,10 +260,16 @@ def needs_of(
     }
     if not own:
         absent.add(METRIC)
-        return TableNeeds(*names, frozenset(absent), longest_state=state, has_bars=has_bars)
+        return TableNeeds(
+            *names,
+            frozenset(absent),
+            longest_state=state,
+            has_bars=has_bars,
+            is_loss_trend=of_losses,
+        )
     longest = max(cell_len(clean(one.name)) for one in own) + _METRIC_VALUE
     is_lossless = any(view.loss is None for view in runs if beside(view) is not None)
-    return TableNeeds(*names, frozenset(absent), longest, is_lossless, state, has_bars)
+    return TableNeeds(*names, frozenset(absent), longest, is_lossless, state, has_bars, of_losses)
 
 
 class Layout(NamedTuple):

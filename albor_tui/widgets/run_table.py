@@ -160,6 +160,8 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
     @property
     def hidden_columns(self) -> tuple[int, int]:
         """How many columns are to the left and to the right of those that fit."""
+        if self.groups.is_folded:
+            return 0, 0
         return self._shown.layout.left, self._shown.layout.right
 
     @property
@@ -373,7 +375,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
 
     def action_columns(self, by: int) -> None:
         """Show other columns, one further to the right or to the left."""
-        left, right = self.hidden_columns
+        left, right = self._shown.layout.left, self._shown.layout.right
         if (by > 0 and not right) or (by < 0 and not left):
             return
         self._first = left + by
@@ -467,8 +469,8 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         parts: list[Content] = [Content(" " * GUTTER)]
         for column, size in shown.layout.shown:
             title = column.title
-            if METRIC not in shown.needs.absent:
-                title = title.removeprefix("loss ")  # the trend is of the metric beside it
+            if METRIC not in shown.needs.absent or not shown.needs.is_loss_trend:
+                title = title.removeprefix("loss ")  # the trend is of another metric
             tone = "$ink-faint" if column.is_absent else ""
             cell = styled.fit_middle(styled.text(title, tone), size)
             if column.key == self.sorted_by:

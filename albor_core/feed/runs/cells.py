@@ -18,6 +18,7 @@ from albor_core.run.errors import UsageError
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import NOTHING, finite, sequence, text
+from albor_core.store.file.search import param_keys
 from albor_core.store.query.column_names import differing_params
 from albor_core.store.query.listing import MAX_COLUMNS, TEXT_COLUMNS, ListColumn, parse_column
 from albor_core.store.query.terms import MAX_CHARS
@@ -51,6 +52,8 @@ class RunCells:
 
     values: Values = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
+    params: frozenset[str] = frozenset()
+    """The columns that are params, and no figure of a run."""
     differing: tuple[str, ...] | None = None
     compared: tuple[str, ...] = ()
     """The runs that `differing` is of."""
@@ -84,7 +87,10 @@ class CellReader:
         gone = self._last.values.keys() - {*wanted.columns, *wanted.of_all}
         if gone:
             values = {key: found for key, found in self._last.values.items() if key not in gone}
-            self._last = replace(self._last, values=values, absent=self._last.absent - gone)
+            last = self._last
+            self._last = replace(
+                last, values=values, absent=last.absent - gone, params=last.params - gone
+            )
 
     def _read(self, wanted: CellsWanted, rows: Sequence[RunView]) -> None:
         began = self._clock()
@@ -173,7 +179,15 @@ class CellReader:
             if key not in (*AMOUNTS, *TEXT_COLUMNS)
             and self._store.ask(lambda r, key=key: r.is_known(*_column_of(key))) is False  # type: ignore[misc]
         )
-        self._last = replace(self._last, values=values, absent=absent)
+        params = {key for key in values if key not in self._last.values and self._is_param(key)}
+        params |= self._last.params
+        self._last = replace(self._last, values=values, absent=absent, params=frozenset(params))
+
+    def _is_param(self, key: str) -> bool:
+        name, stat = _column_of(key)
+        if stat or "/" in name or key in AMOUNTS:
+            return False
+        return bool(self._store.ask(lambda r: r.query(lambda db: param_keys(db, name))))
 
     def _compare(self, runs: tuple[str, ...]) -> None:
         if runs and runs != self._last.compared:

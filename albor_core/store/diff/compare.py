@@ -19,7 +19,14 @@ from albor_core.run.home.runs import placed
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
-from albor_core.store.diff.judge import ASKED, INSTEAD, chosen_metric, default_metric, judge
+from albor_core.store.diff.judge import (
+    ASKED,
+    INSTEAD,
+    chosen_metric,
+    corrected,
+    default_metric,
+    judge,
+)
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict, apart
 from albor_core.store.file.axis import WALL_KEY
@@ -74,7 +81,8 @@ class Reach:
 
 @dataclass(frozen=True)
 class RunDiff:
-    """The comparison. `verdicts` has one entry per run after the first, each against the first.
+    """The comparison. `verdicts` has one entry per run after the first, each against the first,
+    corrected for how many there are.
 
     `unrecorded` names the parts (config, code, data) that no run said anything about: they are not
     the same, they are unknown. So it is with the config where fewer than two runs have one;
@@ -180,8 +188,8 @@ def diff_runs(
         for goal in goals or ():
             _meant(goal, sources)  # one misspelt would change nothing, and say nothing
         _refuse_two_axes(by, sources)
-        verdicts = tuple(
-            judge(sources[0], other, by, ways, is_asked=bool(asked)) for other in sources[1:]
+        verdicts = corrected(
+            [judge(sources[0], other, by, ways, is_asked=bool(asked)) for other in sources[1:]]
         )
         shown = _shown(by, sources, mains)
         return RunDiff(

@@ -2,7 +2,8 @@
 
     better, worse       the interval of the metric that was asked for leaves 0 on one side, or one
                         run ends in NaN or Inf
-    indistinguishable   it holds 0; or config, code and command of both are known, and the same
+    indistinguishable   it holds 0, or of several comparisons one is expected not to by chance
+                        (Holm); or config, code and command of both are known, and the same
     contradictory       val/loss and train/loss disagree, or val/loss could not be judged and
                         train/loss was taken instead
     none                nothing can be judged, and a reason
@@ -20,7 +21,9 @@ from dataclasses import replace
 from albor_core.run.values.directions import Goals, direction, unknown_direction
 from albor_core.store.diff import facts as diff_facts
 from albor_core.store.diff.source import ComparedRun
+from albor_core.store.diff.student import holm
 from albor_core.store.diff.verdict import (
+    LEVEL,
     OrderedSeries,
     Unjudged,
     Verdict,
@@ -66,6 +69,27 @@ def default_metric(sources: Sequence[ComparedRun], chosen: Sequence[Sequence[str
     ):
         return INSTEAD
     return ASKED
+
+
+def corrected(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Verdicts of several runs against the same one: of those that an interval decided, the ones
+    stay that Holm's correction leaves, so that as few sets of runs that differ by noise alone have
+    a winner as pairs do. Intervals remain those of each pair.
+    """
+    tested = [index for index, one in enumerate(verdicts) if one.chance is not None]
+    if len(tested) < 2:
+        return tuple(verdicts)
+    stays = holm([verdicts[index].chance or 0.0 for index in tested], LEVEL)
+    method, found = f"Holm's correction of {len(tested)} comparisons", [*verdicts]
+    for index, is_clear in zip(tested, stays, strict=True):
+        one = found[index]
+        if one.outcome in _OPPOSITE:
+            found[index] = replace(one, method=f"{one.method}, {method}")
+        if one.outcome in _OPPOSITE and not is_clear:
+            told = f"alone it would be {one.outcome}, one of {len(tested)} is so by chance"
+            detail = f"{one.detail}; {told}"
+            found[index] = replace(found[index], outcome="indistinguishable", detail=detail)
+    return tuple(found)
 
 
 def judge(a: ComparedRun, b: ComparedRun, metric: str, goals: Goals, *, is_asked: bool) -> Verdict:

@@ -23,6 +23,8 @@ Trend   Where one run still gains on the other, the differences drift, and a dri
         straight line through them: one that is at both ends of the window more than 8 times their
         scatter about it away from 0 (of 20 differences or more; 20 times of eight), on one side,
         decides, and the interval is what the line passes through.
+Many    Of several runs compared with one, chance makes one of them look different the more often
+        the more there are: `judge.corrected` calls them different by Holm's method alone.
 Limits  The interval is about these two runs, not about their recipes: it knows the noise along a
         curve, not the noise between seeds. Where the window holds fewer than 26 memories of
         the noise, a real gap of five standard errors may stay undecided.
@@ -49,6 +51,7 @@ from typing import Any, Literal
 
 from albor_core.run.values.directions import Direction
 from albor_core.run.values.lenient import strict_json
+from albor_core.store.diff.student import two_sided
 
 Outcome = Literal["better", "worse", "indistinguishable", "contradictory"]
 Reason = Literal[
@@ -113,7 +116,8 @@ class Verdict:
     `interval` bounds second minus first; `difference` is its middle. None where there is none.
     `metric` is what they are of; `unknown` names what is not known to be the same of both runs
     (config, code, command), where they look alike otherwise. `unjudged` is what was asked about
-    where `metric` was taken instead.
+    where `metric` was taken instead. `chance` is how likely differences so far from 0 are where the
+    curves differ by noise alone; None where no interval decided.
     """
 
     outcome: Outcome | None
@@ -125,6 +129,7 @@ class Verdict:
     metric: str = ""
     unknown: tuple[str, ...] = ()
     unjudged: Unjudged | None = None
+    chance: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         interval = (
@@ -173,13 +178,16 @@ def verdict(
     detail = f"{count}, {where}"
     if left_out := sum(map(len, windows)) - sum(map(len, sane)):
         detail += f", {left_out} of NaN or Inf left out"
-    middle, half = _interval(differences)
+    middle, half, freedom = _interval(differences)
     interval, method = (middle - half, middle + half), _METHOD
+    errors = abs(middle) / half * _student(freedom) if half else math.copysign(math.inf, middle)
+    chance = two_sided(errors, freedom) if middle else 1.0
     if _holds_zero(interval) and (passed := _line_clear_of_zero(differences)) is not None:
-        interval, middle, method = passed, (passed[0] + passed[1]) / 2, _BY_LINE
+        interval, middle, method, chance = passed, (passed[0] + passed[1]) / 2, _BY_LINE, 0.0
     if goal is None:
         return Verdict(None, interval, middle, method, detail, "unknown_direction")
-    return Verdict(_outcome(interval, goal), interval, middle, method, detail)
+    outcome = _outcome(interval, goal)
+    return Verdict(outcome, interval, middle, method, detail, chance=chance)
 
 
 def broken_from(curve: OrderedSeries) -> float | None:
@@ -273,8 +281,8 @@ def _mean(values: Iterable[float]) -> float:
     return math.fsum(kept) / len(kept)
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half the width of the interval about it."""
+def _interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean, half the width of the interval about it, the degrees of freedom of its error."""
     variance, freedom = _variance_of_mean(values)
     size = len(values) // _BATCHES
     if size > 1:
@@ -286,7 +294,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     mean = _mean(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     widest = _SCATTERS * math.sqrt(squares / (len(values) - 1))
-    return mean, min(_student(freedom) * math.sqrt(variance), widest)
+    return mean, min(_student(freedom) * math.sqrt(variance), widest), freedom
 
 
 def _variance_of_mean(values: Sequence[float]) -> tuple[float, float]:

@@ -238,8 +238,8 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
 
     def _keys(self) -> Content:
         shift = "shift+arrows" if glyphs.current.is_ascii else "shift+\u2191\u2193"
-        keys = [("space", "add, remove"), (shift, "order"), ("ctrl+s", "sort by it")]
-        keys.append(("ctrl+r", "the usual ones"))
+        keys = [("space", "add, remove"), (shift, "order"), ("ctrl+s", "sort")]
+        keys.append(("ctrl+r", "usual"))
         shown = (("enter", "ok"), *([] if self._groups else keys), ("esc", "cancel"))
         parts = [Content.assemble((key, "bold $accent"), f" {words}   ") for key, words in shown]
         return Content("").join(parts)

@@ -28,6 +28,7 @@ GROUPS = ("experiment", "status", "tags", "host")
 MOST_PARAMS = 8  # of those, in turn; the chooser has all
 _NOTHING = {"experiment": "no experiment", "tags": "no tags", "host": "host not known"}
 NOT_READ = f"{LOADING} "  # a label that no value of a run is
+_NOISE = 1e-9  # of a mean: what adding up leaves of a spread of nothing
 _PLUS_MINUS = "\u00b1"
 
 
@@ -57,7 +58,8 @@ def grouped(
         value = value_in(view, key, cells)
         value = _NOTHING.get(key) if not value and key in _NOTHING else value
         values[view.id] = NOT_READ if value is UNREAD else value
-    own = [c.key for c in columns if c.is_own and c.key not in (metric, key)]
+    others = {metric, key, *cells.params}
+    own = [column.key for column in columns if column.is_own and column.key not in others]
     figures = {name: _figures(rows, name, cells) for name in (metric, *own) if name}
     by_id = {view.id: view for view in rows}
     found = group_runs(
@@ -77,11 +79,10 @@ def grouped(
     for at, group in enumerate(found):
         views = [by_id[run] for run in group.runs]
         is_folded = group.label not in unfolded
-        cells_of = (*texts.cells(at), _states(views))
+        cells_of = texts.cells(at, _states(views))
         lines.append(GroupLine(group.label.strip(), len(arranged), len(views), is_folded, cells_of))
         arranged += views
-    titles = (title_of(key), *texts.titles, "state")
-    return tuple(arranged), GroupLines(titles, tuple(lines))
+    return tuple(arranged), GroupLines((title_of(key), *texts.titles), tuple(lines))
 
 
 def _place_by_mean(group: RunGroup, is_falling: bool) -> tuple[bool, float]:
@@ -122,17 +123,19 @@ class _Texts:
         own = [title_of(key) for key, _ in self._bands if key != self._metric]
         metric = (title_of(self._metric),) if self._metric else ()
         delta = ("vs best",) if self._best is not None else ()
-        return ("n", *metric, *delta, *own)
+        return ("n", *metric, *delta, "state", *own)
 
-    def cells(self, at: int) -> tuple[Content, ...]:
+    def cells(self, at: int, states: Content) -> tuple[Content, ...]:
         """The cells of a heading, one for each title."""
         found = [Content.styled(f"{len(self._groups[at].runs):,}", "$ink-muted")]
+        others: list[Content] = []
         for key, bands in self._bands:
             tone = "$ink" if key == self._metric else "$ink-muted"
-            found.append(_band(bands[at], self._formats[key], tone))
+            cell = _band(bands[at], self._formats[key], tone)
+            (found if key == self._metric else others).append(cell)
             if key == self._metric and self._best is not None:
                 found.append(self._delta(bands[at].mean))
-        return tuple(found)
+        return (*found, states, *others)
 
     def _delta(self, mean: float | None) -> Content:
         if mean is None or self._best is None:
@@ -147,7 +150,7 @@ class _Texts:
 def _format_of(bands: Sequence[Band], key: str) -> NumberFormat:
     """Means are told apart, and a spread has two digits at least."""
     shape = format_of((one.mean for one in bands), key)
-    spreads = [one.std for one in bands if one.std]
+    spreads = [s for one in bands if (s := one.std) and s > _NOISE * abs(one.mean or 0.0)]
     if shape.has_exponent or shape.is_bytes or not spreads or not math.isfinite(min(spreads)):
         return shape
     digits = min(7, max(shape.digits, 1 - math.floor(math.log10(min(spreads)))))

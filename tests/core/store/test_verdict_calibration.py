@@ -12,12 +12,16 @@ import random
 
 import pytest
 
+from albor_core.store.diff.judge import corrected
+from albor_core.store.diff.student import holm, two_sided
 from albor_core.store.diff.verdict import (
     _STUDENT,
     CONFIDENCE,
     LEVEL,
     MIN_POINTS,
     OrderedSeries,
+    Verdict,
+    no_verdict,
     verdict,
 )
 
@@ -227,3 +231,48 @@ def test_curves_of_steps_that_never_meet_are_not_compared():
     assert (found.reason, found.detail) == ("no_common_steps", "the curves share no steps")
     found = verdict(falling(20), falling(20, start=15))
     assert found.reason == "too_few_points" and f"needs {MIN_POINTS}" in found.detail
+
+
+def test_of_many_runs_that_differ_by_noise_alone_few_sets_have_a_winner():
+    chance, sets, runs = random.Random(5), 150, 10
+    winners = {"alone": 0, "corrected": 0}
+    for _ in range(sets):
+        curves = [
+            OrderedSeries(range(160), [chance.gauss(0.0, 1.0) for _ in range(160)])
+            for _ in range(runs + 1)
+        ]
+        alone = [verdict(curves[0], curve) for curve in curves[1:]]
+        for name, found in (("alone", alone), ("corrected", corrected(alone))):
+            winners[name] += any(one.outcome in ("better", "worse") for one in found)
+    assert winners["alone"] > 0.15 * sets
+    assert winners["corrected"] < 0.08 * sets
+
+
+def test_holm_rejects_in_turn_and_stops_at_the_first_that_may_be_chance():
+    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
+    assert holm([0.01], 0.05) == [True]
+    assert holm([], 0.05) == []
+    assert two_sided(2.228139, 10) == pytest.approx(0.05, abs=1e-6)
+    assert two_sided(-12.7062, 1) == pytest.approx(0.05, abs=1e-6)
+    assert two_sided(1.959964, 1e7) == pytest.approx(0.05, abs=1e-6)
+    assert two_sided(0.0, 5) == 1.0
+    assert two_sided(math.inf, 5) == 0.0
+
+
+def test_a_gap_that_is_clear_stays_among_many_and_one_that_is_not_says_why():
+    def one(outcome, chance):
+        return Verdict(outcome, (-0.9, -0.1), -0.5, "t", "40 points", chance=chance)
+
+    ends_in_nan = no_verdict("not_finite", "both are NaN")
+    alone = [one("better", 1e-5), one("worse", 0.02), one("indistinguishable", 0.4), ends_in_nan]
+    found = corrected(alone)
+    assert [each.outcome for each in found] == [
+        *("better", "indistinguishable", "indistinguishable", None)
+    ]
+    assert "alone it would be worse" in found[1].detail
+    assert found[0].method == "t, Holm's correction of 3 comparisons"
+    assert found[1].interval == alone[1].interval, "intervals are of pairs"
+    assert corrected(alone[1:2]) == (alone[1],), "a single one is as it was"
+    assert (
+        corrected([one("contradictory", 0.02), one("better", 0.01)])[0].outcome == "contradictory"
+    )

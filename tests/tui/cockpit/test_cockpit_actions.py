@@ -10,6 +10,7 @@ import pytest
 from settled import until
 from textual.widgets import Input, Static
 
+from albor_core.feed.runs.cells import RunCells
 from albor_core.run.errors import UsageError
 from albor_tui.app import AlborApp
 from albor_tui.screens.andon import AndonScreen
@@ -17,7 +18,8 @@ from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs.order import GROUPS, arrange, grouped, is_plain
+from albor_tui.screens.runs.grouping import GROUPS, grouped
+from albor_tui.screens.runs.order import arrange, is_plain
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar
@@ -300,17 +302,18 @@ async def test_a_click_on_a_key_does_what_the_key_does(cockpit):
 @pytest.mark.parametrize("by", GROUPS)
 def test_grouping_keeps_every_run_once(by):
     rows = fake_feed.rows()
-    arranged, starts = grouped(rows, by)
+    arranged, groups = grouped(rows, by, RunCells())
     assert sorted(v.id for v in arranged) == sorted(v.id for v in rows)
-    assert [start for start, _ in starts] == sorted({start for start, _ in starts})
-    assert bool(starts) == bool(by)
+    assert sum(line.count for line in groups.lines) == len(rows)
+    starts = [line.start for line in groups.lines]
+    assert starts == sorted({*starts})
 
 
 def test_a_group_of_runs_by_state_has_the_word_that_the_list_shows():
     one = fake_feed.training()
     rows = (replace(one, id="hung", status="stalled"), replace(one, is_silent=True, age_s=90.0))
-    titles = [title for _, title in grouped(rows, "state")[1]]
-    assert [title.split()[0] for title in titles] == ["hung", "silent"]
+    labels = [line.label for line in grouped(rows, "status", RunCells())[1].lines]
+    assert labels == ["hung", "silent"]
 
 
 def test_pinned_runs_stand_above_the_others_that_are_over():

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albor_core.feed.runs.cells import RunCells
 from albor_core.run.values.directions import direction
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.screens.charts.curves import loss_chart
-from albor_tui.screens.runs.order import ORDERS, arrange, grouped, orders_of, question_of
+from albor_tui.screens.runs.order import arrange, my_metric, order_of, orders_of
 from albor_tui.widgets import run_columns
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cells import words_in_the_middle
@@ -26,6 +27,7 @@ from albor_tui.widgets.chart.lines import smoothed
 from albor_tui.widgets.chart.plot import PlotJob, PlotLine
 from albor_tui.widgets.chart.ticks import Range
 from albor_tui.widgets.diff_panels import MetricsPanel
+from albor_tui.widgets.run_columns import BUILT_IN
 
 NUMBERS = (
     st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**20), 10**20)
@@ -196,10 +198,12 @@ def test_a_run_without_a_store_is_drawn_from_its_live_history():
     assert data.lines[0].x[-1] == view.step
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_every_order_keeps_every_run(order):
+@pytest.mark.parametrize("key", [*BUILT_IN, "val/mse", "notes"])
+def test_every_order_keeps_every_run(key):
     rows = fake_feed.rows()
-    assert {v.id for v in arrange(rows, order=order)} == {v.id for v in rows}
+    order = order_of(key, rows, RunCells())
+    for reverse in (False, True):
+        assert {v.id for v in arrange(rows, order, reverse=reverse)} == {v.id for v in rows}
 
 
 def judged(name: str, **values: float | None):
@@ -212,28 +216,32 @@ def judged(name: str, **values: float | None):
     return tuple(replace(row, val_ppl=None, tokens_per_s=None, val_loss=None) for row in rows)
 
 
+def cells_of(rows) -> RunCells:
+    known = {one.name: {row.id: None for row in rows} for row in rows for one in row.metrics}
+    for row in rows:
+        for one in row.metrics:
+            known[one.name][row.id] = one.last
+    return RunCells(known)
+
+
 def test_a_list_is_ordered_by_its_own_metric_the_better_side_first():
     scores = judged("val/acc", low=0.25, nan=math.nan, high=0.75, none=None)
-    orders = orders_of(scores)
-    assert "val/acc" in orders and {"loss", "ppl", "tok/s"}.isdisjoint(orders)
-    names = [view.name for view in arrange(scores, order="val/acc")]
-    assert names == ["high", "low", "nan", "none"]
-    assert question_of("val/acc", scores) == ("val/acc", True)
+    assert my_metric(scores, {}) == "val/acc"
+    order = order_of("val/acc", scores, cells_of(scores))
+    assert (order.store, order.is_falling) == ("val/acc", True)
+    assert [view.name for view in arrange(scores, order)] == ["high", "low", "nan", "none"]
+    turned = [view.name for view in arrange(scores, order, reverse=True)]
+    assert turned == ["low", "high", "nan", "none"], "what is not known is last either way"
     errors = judged("val/mse", a=0.3, b=0.1)
-    assert [view.name for view in arrange(errors, order="val/mse")] == ["b", "a"]
-    assert question_of("val/mse", errors) == ("val/mse", False)
-    assert {"loss", "tok/s"} <= {*orders_of(fake_feed.rows())}
-
-
-def test_the_heading_of_a_group_names_the_best_by_what_stands_for_its_runs():
-    ((_, title),) = grouped(judged("val/acc", low=0.25, high=0.75), "experiment")[1]
-    assert "best val/acc 0.75" in title
-    ((_, title),) = grouped(judged("val/mse", a=0.5, b=0.25), "experiment")[1]
-    assert "best val/mse 0.25" in title and "loss" not in title
+    order = order_of("val/mse", errors, cells_of(errors))
+    assert [view.name for view in arrange(errors, order)] == ["b", "a"]
+    assert my_metric(errors, {errors[0].experiment: "val/loss"}) == "val_loss", "as was chosen"
+    assert orders_of(("status", "metric", "val/mse"), "val/mse") == ("recent", "val/mse", "status")
 
 
 def test_numbers_come_before_nan_and_unknown():
-    names = [view.name for view in arrange(fake_feed.rows(), order="loss")]
+    rows = fake_feed.rows()
+    names = [view.name for view in arrange(rows, order_of("loss", rows, RunCells()))]
     assert names[0] == "code-125m"
     assert names[-2:] == ["sweep-lr-3e3", "queued-62m"]
 

@@ -13,7 +13,7 @@ from albor_core.feed.view.run_view import BrickView, RunsView
 from albor_core.run.status import SILENT, STATUSES
 from albor_core.store.query.filter import parse_filter
 from albor_tui.look import glyphs
-from albor_tui.screens.runs.order import arrange
+from albor_tui.screens.runs.order import chosen
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.brick_table import BrickTable, brick_rows
 from albor_tui.widgets.run.panels import Head
@@ -47,7 +47,7 @@ def test_a_bare_word_of_a_list_finds_the_runs_that_show_it():
     dead = fake_feed.training(id="d", status="failed")
     hung = fake_feed.training(id="h", status="stalled")
     for word, one in (("silent", silent), ("died", dead), ("hung", hung)):
-        assert arrange((silent, dead, hung), words=word) == (one,)
+        assert chosen((silent, dead, hung), word) == [one]
 
 
 def test_the_header_says_how_many_of_the_running_are_silent():
@@ -65,7 +65,7 @@ def test_list_counter_and_head_say_the_same_word(word):
     assert styled.state_of(view).plain.endswith(shown)
     assert shown in Head().show(view, 160, 2).plain
     (state,) = (c for c in COLUMNS if c.title == "state")
-    width = {c.title: w for c, w in layout(100, needs_of([view], {}))}["state"]
+    width = {c.title: w for c, w in layout(100, needs_of([view], {})).shown}["state"]
     assert state.cell(view, width).cell_length <= width
 
 

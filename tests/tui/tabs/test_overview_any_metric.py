@@ -76,24 +76,25 @@ async def test_the_list_shows_what_stands_for_each_run(cockpit, source, size):
 
 def test_a_list_of_runs_with_losses_alone_has_its_columns_as_ever():
     rows = fake_feed.rows()
-    plain = [column.title for column, _ in layout(158, needs_of(rows, {}))]
+    plain = [column.title for column, _ in layout(158, needs_of(rows, {})).shown]
     judged = tuple(
         replace(row, metrics=(MainMetric("train/loss", row.loss, "min"),)) for row in rows
     )
-    assert [column.title for column, _ in layout(158, needs_of(judged, {}))] == plain
+    assert [column.title for column, _ in layout(158, needs_of(judged, {})).shown] == plain
     assert "loss trend" in plain and "metric" not in plain
 
 
 def test_columns_that_no_run_of_the_list_fills_give_way_to_its_metrics():
-    titles = {column.title for column, _ in layout(158, needs_of((PPO, CLASSIFIER), {}))}
+    titles = {column.title for column, _ in layout(158, needs_of((PPO, CLASSIFIER), {})).shown}
     assert {"metric", "loss trend", "loss"} <= titles
     assert titles.isdisjoint({"ppl", "tok/s"})
-    alone = {column.title for column, _ in layout(158, needs_of((CLASSIFIER,), {}))}
+    alone = {column.title for column, _ in layout(158, needs_of((CLASSIFIER,), {})).shown}
     assert "loss" not in alone
 
 
 def test_beside_other_runs_with_losses_no_figure_of_the_house_goes():
-    titles = {c.title for c, _ in layout(158, needs_of((CLASSIFIER, *fake_feed.rows()), {}))}
+    shown = layout(158, needs_of((CLASSIFIER, *fake_feed.rows()), {})).shown
+    titles = {c.title for c, _ in shown}
     assert {"metric", "loss", "ppl", "tok/s"} <= titles
 
 

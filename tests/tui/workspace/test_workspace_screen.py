@@ -105,16 +105,6 @@ async def test_all_that_is_listed_or_what_is_selected_is_drawn_with_its_figures(
         assert {one.label for one in screen.query_one(Legend).rows} == chosen
 
 
-async def test_selecting_all_selects_what_the_filter_leaves(home):
-    async with app().run_test(size=(160, 45)) as pilot:
-        table = pilot.app.screen.query_one(RunTable)
-        await until(pilot, lambda: len(table.runs) == COUNT + 1)
-        await pilot.press("slash", *"other", "enter", "a")
-        assert [view.name for view in table.acted_on] == ["other"]
-        await pilot.press("a")
-        assert not table.selection.marked
-
-
 async def test_hiding_draws_from_what_is_known_and_only_charts_that_change(home, monkeypatch):
     """No question to a store is waited for, and who stays keeps colour and place."""
     may_read = threading.Event()
@@ -196,7 +186,7 @@ async def test_groups_have_the_mean_the_deviation_the_count_and_the_worst_state(
             assert float(line.figure) == pytest.approx(statistics.mean(values), abs=1e-4)
             spread = float(line.spread.split()[-1])
             assert spread == pytest.approx(statistics.stdev(values), abs=1e-4)
-        assert (rows["0.003"].n, rows["0.003"].is_odd) == (SEEDS + 1, True)
+        assert (rows["0.003"].n, rows["0.003"].odd) == (SEEDS + 1, "1 NaN")
         assert "failed" in rows["0.003"].state.plain
         await until(pilot, lambda: "0.001" in drawn(screen, "val/mse"))
         await to_line(pilot, "0.001")
@@ -238,6 +228,16 @@ async def test_the_metric_is_that_of_the_chart_and_stays_chosen(home):
         best = max(curves_of(lr, s)["val/r2"][-1][1] for lr in LRS for s in range(SEEDS))
         line = next(one for one in screen.query_one(Legend).rows if one.gap == "best")
         assert float(line.figure) == pytest.approx(best, abs=1e-3)
+
+
+async def test_the_next_start_shows_the_workspace_that_was_left_open(home):
+    views = ViewKeeper()
+    async with app(views=views).run_test(size=(160, 45)) as pilot:
+        await opened(pilot)
+    async with app(views=views).run_test(size=(160, 45)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, WorkspaceScreen))
+        await pilot.press("escape")
+        assert views.current.screen == "runs"
 
 
 @pytest.mark.parametrize("size", [(160, 45), (80, 24)], ids=str)

@@ -1,0 +1,146 @@
+"""What a workspace knows of its runs when they die, are renamed, removed, or count x otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from albor_core.feed.view.run_view import RunsView, RunView
+from albor_core.store.rows.series import Series
+from albor_tui.look.run_colours import RunColours
+from albor_tui.model.workspace import Workspace
+from albor_tui.screens.workspace.lines import legend_of_runs
+from albor_tui.screens.workspace.marks import marks_of_runs
+from albor_tui.screens.workspace.notes import about_x
+from albor_tui.screens.workspace.picture import LineCache, OverlayPicture, short_labels
+from albor_tui.screens.workspace.reading import (
+    CurvesWindow,
+    WorkspaceQuestion,
+    WorkspaceReader,
+    param_choices,
+)
+
+
+def series(key: str, points: int = 4, axis: str = "step", last: float = 1.0) -> Series:
+    steps = tuple(float(i) for i in range(points))
+    ys = tuple(last for _ in steps)
+    return Series(key, steps, ys, ys, ys, ys, tuple(1 for _ in steps), axis=axis)
+
+
+class FakeRuns:
+    """A source of rows and curves that a test changes between two polls."""
+
+    def __init__(self, *rows: RunView) -> None:
+        self.rows, self.is_complete = rows, True
+        self.found = {"val/mse": {row.id: series("val/mse") for row in rows}}
+        self.store = self
+
+    def overview(self) -> FakeRuns:
+        return self
+
+    def overlay(self) -> FakeRuns:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def poll(self, *, visible, wanted) -> RunsView:
+        assert visible == wanted
+        return RunsView(rows=self.rows, is_complete=self.is_complete)
+
+    def keys(self, runs) -> tuple[str, ...]:
+        return tuple(self.found)
+
+    def curves(self, runs, keys, *, lo, hi, points):
+        return {key: self.found[key] for key in keys if key in self.found}
+
+    def ask(self, question):
+        """Of a store that is not there yet."""
+
+
+A = RunView(id="a", name="first", experiment="e", path="/a", status="running", is_live=True)
+B = RunView(id="b", name="second", experiment="e", path="/b", status="running", is_live=True)
+ASKED = WorkspaceQuestion("val/mse", CurvesWindow(("val/mse",)))
+
+
+def test_a_run_that_dies_is_renamed_or_removed_stays_in_its_place_with_its_colour():
+    source = FakeRuns(A, B)
+    reader, colours = WorkspaceReader(source, [A, B]), RunColours()
+    before = colours.styles(reader.poll(ASKED).views)
+    source.rows = (replace(B, status="failed", is_live=False, name="renamed"),)
+    facts = reader.poll(ASKED)
+    assert [view.id for view in facts.views] == ["a", "b"]
+    marks = marks_of_runs(colours.styles(facts.views), has_colour=True)
+    names = {view.id: view.name for view in facts.views}
+    lines = legend_of_runs(Workspace.begin(["a", "b"]), facts, names, marks)
+    assert [(one.label, one.state.plain[2:]) for one in lines] == [
+        ("first", "removed"),
+        ("renamed", "failed"),
+    ]
+    newcomer = RunView(id="c", name="third", experiment="e")
+    after = colours.styles([*facts.views, newcomer])
+    assert {run: after[run] for run in before} == before
+    assert after["c"].tone not in {style.tone for style in before.values()}
+
+
+def test_a_run_that_was_not_found_yet_keeps_what_the_list_knew_of_it():
+    source = FakeRuns()
+    source.is_complete = False
+    reader = WorkspaceReader(source, [A])
+    assert reader.poll(ASKED).views == (A,)
+    source.rows = (replace(A, status="loading"),)
+    assert reader.poll(ASKED).views[0].status == "running"
+
+
+def test_without_news_the_facts_are_the_same_object_and_bands_are_made_once():
+    source = FakeRuns(A, B)
+    reader = WorkspaceReader(source, [A, B])
+    asked = ASKED._replace(groups=(("0.1", ("a", "b")),))
+    first = reader.poll(asked)
+    assert first.bands["val/mse"]["0.1"].n == (2, 2, 2, 2)
+    assert reader.poll(asked) is first
+    source.found = {"val/mse": {**source.found["val/mse"], "b": series("val/mse", last=3.0)}}
+    assert reader.poll(asked).bands["val/mse"]["0.1"].mean[0] == 2.0
+
+
+def test_params_by_which_runs_differ_are_offered_and_names_of_one_value_are_one():
+    params = {
+        "a": {"lr": 1e-3, "wd": 0.1, "seed": 1, "layers": [1, 2]},
+        "b": {"lr": "1e-3", "wd": 0.1, "seed": 2, "layers": [1, 2]},
+        "c": {"lr": 0.01, "wd": 0.1, "seed": 1},
+    }
+    found = {one.key: set(one.labels) for one in param_choices(params, ["a", "b", "c"])}
+    assert found == {
+        "lr": {"0.001", "0.01"},
+        "seed": {"1", "2"},
+        "layers": {"[1, 2]", "missing"},
+    }
+
+
+def test_runs_whose_x_differ_are_drawn_whole_and_it_is_said():
+    curves = {
+        "val/mse": {
+            "long": series("val/mse", 3_000),
+            "short": series("val/mse", 20),
+            "clock": series("val/mse", 50, axis="seconds"),
+        }
+    }
+    said = about_x(curves, ["long", "short", "clock", "silent"])
+    assert "x differs: 2 by step, 1 by seconds" in said
+    assert "1 run without points here" in said
+    assert "from 20 to 3,000 points a run, all drawn" in said
+    assert about_x(curves, ["long"]) == ""
+    views = [RunView(id=run, name=run, experiment="e") for run in ("long", "short", "clock")]
+    cache = LineCache()
+    cache.learn(views, curves)
+    marks = marks_of_runs(RunColours().styles(views), has_colour=True)
+    members = {view.id: (view.id,) for view in views}
+    picture = OverlayPicture(cache, ("val/mse",), curves=curves, members=members, marks=marks)
+    data = picture.chart("val/mse")
+    assert data.extent == (0.0, 2_999.0)
+    assert sorted(len(line.x) for line in data.lines) == [20, 50, 3_000]
+    assert picture.chart("val/mse") == data
+
+
+def test_names_that_begin_and_end_alike_are_told_apart_beside_their_values():
+    names = {str(n): f"{'x' * 150}{n}{'y' * 150}" for n in range(3)}
+    assert len(set(short_labels(names).values())) == 3

@@ -32,8 +32,9 @@ def save(picture: LinePicture, out: Path) -> None:
         raise UsageError(f"{out}: exists", hint="give another name") from error
     except FileNotFoundError as error:
         raise NotFoundError(f"{out}: there is no folder {str(out.parent)!r}") from error
-    except OSError as error:
-        raise AlborError(f"{out}: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        why = error.strerror if isinstance(error, OSError) else "not a name of a file"
+        raise AlborError(f"{out}: {why}") from error
     try:
         with file:
             file.write(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from textual import on
@@ -158,8 +159,13 @@ class DiffScreen(PollingScreen):
             chart.data = ChartData(empty=_NOTHING)
             return
         key = self._shown_metric(curves)
-        runs = range(len(self._document["runs"]))
-        chart.data = overlay(curves[key], [run_style(self._document, index) for index in runs])
+        runs = self._document["runs"]
+        styles = [run_style(self._document, index) for index in range(len(runs))]
+        names = {
+            style.letter: f"{style.letter} {run.get('name') or run['id']}"
+            for style, run in zip(styles, runs, strict=True)
+        }
+        chart.data = replace(overlay(curves[key], styles), names=names)
         title, rows = Content.styled(f"{key}  ", "bold $ink"), self.query_one("#legend", Static)
         room = max(10, chart.size.width - title.cell_length - 6)
         named = legend(self._document, room)

@@ -4,6 +4,7 @@ their names, and their colours, made darker where they are too pale for a light 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ _DASHES = ("", "8 4", "2 2", "4 4", "12 4 4 4")  # as albor_tui/widgets/chart/da
 _LIGHTEST = 0.3  # luminance of a line: its contrast with white is 3 to 1
 _DARKER = 0.95
 _GRAVE = ("alert", "warning", "restart", "rewind")
+_FAINT = "-faint"
 _CHARS = 60
 _INK = "#16181d"
 
@@ -44,11 +46,16 @@ def chart_picture(chart: ChartCanvas) -> LinePicture | None:
     for trace in traces:
         drawn = project((trace,), look, frame.x, frame.canvas_width)
         broken += drawn.broken
-        faint, *smooth = _of_trace(drawn.lines)
-        is_smoothed = bool(smooth)
-        tone = "raw" if is_smoothed and noisy == 1 else trace.tone
-        lines.append(_line(chart, trace, faint, tone, title, is_faint=is_smoothed))
-        over += [_line(chart, trace, one, trace.tone, title, is_faint=False) for one in smooth]
+        points, *smooth = _raw_first(drawn.lines)
+        tone = "raw" if smooth and noisy == 1 else trace.tone
+        name = _name(trace, chart, title)
+        is_band = trace.tone.endswith(_FAINT)
+        under = _line(chart, trace, points, tone, name)
+        part = "band" if is_band else "points"
+        lines.append(replace(under, is_faint=is_band or bool(smooth), part=part))
+        for one in smooth:
+            made = _line(chart, trace, one, trace.tone, name)
+            over.append(replace(made, part="smoothed"))
     unit, word = time_unit(frame.x.high) if chart.axis == "time" else (1.0, chart.x_word)
     y = (frame.y.low, frame.y.high)
     return LinePicture(
@@ -66,35 +73,42 @@ def chart_picture(chart: ChartCanvas) -> LinePicture | None:
 
 
 def chart_title(chart: ChartCanvas) -> str:
-    """What stands above the chart, without a pin."""
+    """What the chart is of, as it stands above it: no pin, no value."""
     words = Content.from_markup(str(chart.border_title or "")).plain  # as Textual gives it back
-    return clean(words.removeprefix(glyphs.current.pin).strip(), limit=200) or "chart"
+    words = words.removeprefix(glyphs.current.pin).strip().split("  ")[0]
+    return clean(words, limit=200) or "chart"
 
 
 def file_stem(title: str) -> str:
     """A name for the file of a chart, of harmless characters, and new each second."""
-    word = re.sub(r"[^A-Za-z0-9._-]+", "-", title.split("  ")[0].replace("/", "-")).strip("-.")
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", title).strip("-.")
     return f"{word[:_CHARS] or 'chart'}-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
 
 
-def _of_trace(lines: tuple[PlotLine, ...]) -> tuple[PlotLine, ...]:
-    """The raw line, then the smoothed one, if there is one."""
+def _raw_first(lines: tuple[PlotLine, ...]) -> tuple[PlotLine, ...]:
+    """The points of a trace, then the line that smooths them, if there is one."""
     return tuple(sorted(lines, key=lambda line: line.tone != "raw"))
 
 
-def _line(
-    chart: ChartCanvas, trace: Trace, line: PlotLine, tone: str, title: str, *, is_faint: bool
-) -> PictureLine:
+def _name(trace: Trace, chart: ChartCanvas, title: str) -> str:
+    """The name of a line in full; a band has that of the line on it."""
+    label = trace.label
+    if not label and trace.tone.endswith(_FAINT):
+        tone = trace.tone.removesuffix(_FAINT)
+        label = next((one.label for one in chart.data.traces if one.tone == tone), "")
+    return clean(chart.data.names.get(label, label), limit=200) or title
+
+
+def _line(chart: ChartCanvas, trace: Trace, line: PlotLine, tone: str, name: str) -> PictureLine:
     logged = {trace.x_at(step, chart.axis) for step in trace.x}
     return PictureLine(
-        name=clean(trace.label, limit=200) or title,
-        colour=_colour(chart, tone),
+        name=name,
+        colour=_colour(chart, tone.removesuffix(_FAINT)),
         x=line.x,
         y=line.y,
         low=line.low,
         high=line.high,
         dash=_DASHES[line.dash % len(_DASHES)],
-        is_faint=is_faint,
         between=frozenset(i for i, x in enumerate(line.x) if x not in logged),
     )
 
@@ -115,11 +129,10 @@ def _colour(chart: ChartCanvas, tone: str) -> str:
 
 def _light(channels: list[float]) -> float:
     """The relative luminance of a colour of sRGB."""
-    linear: list[float] = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
-    ]
-    red, green, blue = linear
-    return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else math.pow((c + 0.055) / 1.055, 2.4) for c in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _marks(chart: ChartCanvas, frame: ChartFrame) -> Iterator[PictureMark]:
@@ -130,7 +143,7 @@ def _marks(chart: ChartCanvas, frame: ChartFrame) -> Iterator[PictureMark]:
 
 
 def _power(logarithm: float) -> float:
-    return 10.0 ** min(max(logarithm, -300.0), 300.0)
+    return math.pow(10.0, min(max(logarithm, -300.0), 300.0))
 
 
 def _note(look: Look, *, is_smoothed: bool) -> str:

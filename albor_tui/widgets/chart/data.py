@@ -85,6 +85,7 @@ class ChartData:
     marks: tuple[Mark, ...] = ()
     extent: tuple[float, float] | None = None
     subject: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)  # of lines in full, by their labels
 
     @property
     def traces(self) -> tuple[Trace, ...]:

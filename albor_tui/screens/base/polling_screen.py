@@ -236,7 +236,7 @@ class PollingScreen(FrameScreen):
     def ask_for_picture(self, message: Chart.PictureAsked) -> None:
         """Ask for the file that the picture of a chart is written to."""
         message.stop()
-        from albor_tui.widgets.chart_picture import chart_picture, file_stem
+        from albor_tui.widgets.media.chart_picture import chart_picture, file_stem
 
         picture = chart_picture(message.chart)
         if picture is None:

@@ -20,7 +20,7 @@ from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.ticks import Range
-from albor_tui.widgets.chart_picture import chart_picture, file_stem
+from albor_tui.widgets.media.chart_picture import chart_picture, file_stem
 from albor_tui.widgets.status_bar import StatusBar
 
 pytestmark = pytest.mark.slow

@@ -20,9 +20,9 @@ from textual.widgets import Input
 from albor_tui.screens.charts.curves import loss_chart
 from albor_tui.widgets.chart import canvas
 from albor_tui.widgets.chart.chart import Chart, ChartData
-from albor_tui.widgets.chart.data import Look, Trace
+from albor_tui.widgets.chart.data import Look, Mark, Trace
+from albor_tui.widgets.chart.extremes import extremes_in
 from albor_tui.widgets.chart.lines import bucketed
-from albor_tui.widgets.chart.reading import extremes_in
 from albor_tui.widgets.chart.ticks import Range
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.chart_grid.head import ChartHead
@@ -559,14 +559,17 @@ def spiky() -> ChartData:
     return ChartData((Trace("main", steps, tuple(values), nonfinite=bad),), is_growing=False)
 
 
-async def test_a_key_goes_from_one_extreme_to_the_next_the_farthest_out_first():
-    async with chart_alone(spiky()) as (pilot, chart):
+async def test_keys_go_from_one_extreme_to_the_next_and_back_the_farthest_out_first():
+    data = replace(spiky(), marks=(Mark("restart", 2005.0, "attempt 2"), Mark("phase", 9.0, "x")))
+    async with chart_alone(data) as (pilot, chart):
         seen = []
-        for _ in range(3):
-            await press(pilot, "e")
+        for key in ("e", "e", "e", "e", "e", "b", "b"):
+            await press(pilot, key)
             seen.append(chart.look.cursor)
-        assert seen == [3500.0, 1230.0, 3000.0]  # NaN, the spike, the dip
-        await press(pilot, "e", "0", "e")
+        # NaN, from the first again: the spike, a restart, the dip
+        assert seen == [3500.0, 1230.0, 2005.0, 3000.0, 3500.0, 3000.0, 2005.0]
+        assert "attempt 2" in lines(chart)[-1]
+        await press(pilot, "v", "e", "0")  # no cursor: again at the one that stands out most
         assert chart.look.cursor == 3500.0
         assert "NaN" in lines(chart)[-1]
 

@@ -22,12 +22,12 @@ class Looks:
             key: replace(own, smoothing=self.shared.smoothing) for key, own in self._own.items()
         }
 
-    def chart_look(self, key: str) -> Look:
+    def appearance(self, key: str) -> Look:
         return self._joined(self._own.get(key, self.shared), self.shared)
 
     def change(self, key: str, new: Look) -> None:
         """One chart is looked at otherwise."""
-        if new != self._joined(self.chart_look(key), new):
+        if new != self._joined(self.appearance(key), new):
             self._own[key] = new
         self.shared = self._joined(self.shared, new)
 

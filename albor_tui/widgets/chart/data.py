@@ -88,6 +88,7 @@ class ChartData:
     extent: tuple[float, float] | None = None
     subject: str = ""
     lifted: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)  # of lines in full, by their labels
 
     @property
     def traces(self) -> tuple[Trace, ...]:

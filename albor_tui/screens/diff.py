@@ -179,11 +179,16 @@ class DiffScreen(PollingScreen):
             chart.data = ChartData(empty=_NOTHING)
             return
         key = self._shown_metric(curves)
-        runs = range(len(self._document["runs"]))
+        runs = self._document["runs"]
+        styles = [run_style(self._document, index) for index in range(len(runs))]
+        names = {
+            style.letter: f"{style.letter} {run.get('name') or run['id']}"
+            for style, run in zip(styles, runs, strict=True)
+        }
         read = self._document.get("finer") or WindowRead()
-        found = curves[key] if read.key != key else read.over(curves[key], self._document["runs"])
-        styles = [run_style(self._document, index) for index in runs]
-        chart.data = replace(overlay(found, styles, key), extent=_extent(curves[key]))
+        found = curves[key] if read.key != key else read.over(curves[key], runs)
+        drawn = overlay(found, styles, key)
+        chart.data = replace(drawn, extent=_extent(curves[key]), names=names)
         title, rows = Content.styled(f"{key}  ", "bold $ink"), self.query_one("#legend", Static)
         room = max(10, chart.size.width - title.cell_length - 6)
         named = legend(self._document, room)

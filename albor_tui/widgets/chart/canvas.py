@@ -139,6 +139,8 @@ class ChartCanvas(CellWidget):
             self._drawings, self._y, self._pointed = 0, None, ""
         elif old.lines and new.lines:
             self.has_grown(old)
+        if not new.has_lines_of(old):
+            self._drawings = 0  # what the user asked for comes at once
         wait = PACE_S - (time.monotonic() - self._newest)
         if self._drawings < BURST or wait <= 0 or not old.has_points:
             self._draw_news()
@@ -335,13 +337,14 @@ class ChartCanvas(CellWidget):
     @property
     def ruled(self) -> Trace | None:
         """The trace whose measure of steps stands for the chart."""
-        traces = self.data.traces
-        known = [trace for trace in traces if self.axis in trace.rulers]
-        return next(iter((*known, *traces)), None)
+        traces, axis = self.data.traces, self.axis
+        known = (trace for trace in traces if axis in trace.rulers)
+        return next(known, next(iter(traces), None))
 
     def x_at(self, step: float) -> float:
         """The position of a step on the current x axis."""
-        return step if self.ruled is None else self.ruled.x_at(step, self.axis)
+        ruled = self.ruled
+        return step if ruled is None else ruled.x_at(step, self.axis)
 
     @property
     def whole(self) -> Range:

@@ -66,6 +66,7 @@ class Chart(ChartCanvas, can_focus=True):
             tooltip="Smoother, by 1/1000 of the axis",
         ),
         Binding("comma,less_than_sign", "smooth(-1)", "Rougher", show=False, tooltip="Less smooth"),
+        Binding("E", "picture", "Picture", show=False, tooltip="This chart as SVG, PNG or CSV"),
     ]
 
     @dataclass
@@ -74,6 +75,12 @@ class Chart(ChartCanvas, can_focus=True):
 
         chart: Chart
         look: Look
+
+    @dataclass
+    class PictureAsked(Message):
+        """What this chart shows is wanted as a file."""
+
+        chart: Chart
 
     class NoExtreme(Message):
         """The answer to the key where no point stands out."""
@@ -106,6 +113,10 @@ class Chart(ChartCanvas, can_focus=True):
             self._stand_on(place)
         elif self.data.has_points:
             self.post_message(self.NoExtreme())
+
+    def action_picture(self) -> None:
+        """Have what is shown written to a file."""
+        self.post_message(self.PictureAsked(self))
 
     def _forget_extremes(self) -> None:
         self._places, self._place, self._awaits_finer = (), None, False

@@ -88,6 +88,7 @@ class ChartData:
     extent: tuple[float, float] | None = None
     subject: str = ""
     lifted: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)  # of lines in full, by their labels
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -103,6 +104,11 @@ class ChartData:
             )
             for line in self.lines
         )
+
+    def has_lines_of(self, other: ChartData) -> bool:
+        """Whether it shows the lines of other data in the same way, with whatever points."""
+        labels, others = ([line.label for line in one.lines] for one in (self, other))
+        return self.lifted == other.lifted and labels == others
 
     @property
     def newest(self) -> float:

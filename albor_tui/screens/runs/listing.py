@@ -225,6 +225,16 @@ class RunListing:
         """Fold all groups; unfold all where all are folded."""
         self.unfolded = frozenset() if self.unfolded & {*labels} else frozenset(labels)
 
+    def toggle_column(self, key: str) -> None:
+        """Add a column behind the user's own, or take it away."""
+        keys = [*(self.keys or (column.key for column in COLUMNS))]
+        if key in keys:
+            keys.remove(key)
+        else:
+            own = (at for at, one in enumerate(keys) if one == "name" or one not in BUILT_IN)
+            keys.insert(max(own, default=-1) + 1, key)
+        self.choose_columns(keys)
+
     def choose_columns(self, keys: Sequence[str]) -> None:
         """Show these columns; the usual ones where there are none."""
         self.keys = tuple(dict.fromkeys(map(column_key, keys)))

@@ -23,8 +23,8 @@ from albor_tui.widgets.base.cells import words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.curves import trace
 from albor_tui.widgets.chart.data import Look
-from albor_tui.widgets.chart.lines import smoothed
 from albor_tui.widgets.chart.plot import PlotJob, PlotLine
+from albor_tui.widgets.chart.smoothing import smoothed
 from albor_tui.widgets.chart.ticks import Range
 from albor_tui.widgets.diff_panels import MetricsPanel
 from albor_tui.widgets.run_columns import BUILT_IN

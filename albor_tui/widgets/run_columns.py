@@ -252,7 +252,9 @@ def needs_of(
     has_bars = any(view.is_active and view.progress is not None for view in runs)
     of_losses = not any(view.trend for view in runs)
     said = {column.key for column in columns if column.is_own}
-    own = [one for v in runs if (one := beside(v)) is not None and one.name not in said]
+    told = [one for view in runs if (one := beside(view)) is not None]
+    own = [one for one in told if one.name not in said]
+    own = own if 2 * len(own) > len(told) else []  # else the user's columns say it
     absent = {
         column.key
         for column in columns

@@ -65,7 +65,7 @@ class RunListing:
         self._arranged_of: tuple[object, ...] = ()  # what they were made of
         self._grouped: tuple[tuple[RunView, ...], GroupLines] = ((), GroupLines())
         self._grouped_of: tuple[object, ...] = ()
-        self._shown: tuple[RunView, ...] = ()
+        self._compared: tuple[str, ...] = ()  # the first of the listed runs, in no order
         self._matches: Matches | None = None  # what the store keeps, where it was asked
         self._asked_at = 0.0
 
@@ -131,9 +131,7 @@ class RunListing:
         if self.group:
             needed += [self.metric, *own]
         of_all = (k for k in needed if k and k not in BUILT_IN and k != RECENT)
-        compared: tuple[str, ...] = ()
-        if self.view.is_complete:
-            compared = tuple(view.id for view in self._shown[:MOST_COMPARED])
+        compared = self._compared if self.view.is_complete else ()
         return CellsWanted(own, tuple(dict.fromkeys(of_all)), visible, compared)
 
     @property
@@ -264,13 +262,13 @@ class RunListing:
         if made_of != self._arranged_of:  # a key that folds or selects moves no run
             rows = chosen(self.view.rows, words, only)
             self.metric = my_metric(rows, self.metrics)
+            self._compared = tuple(view.id for view in rows[:MOST_COMPARED])
             self._arranged = arrange(rows, self._order, reverse=self.is_reversed)
             self._arranged_of, self._grouped_of = made_of, ()
         if not self.group:
-            self._shown = self._arranged
             return self._arranged, GroupLines()
-        self._shown, lines = self._group()
-        return self._shown, lines.unfolded(self.unfolded)
+        arranged, lines = self._group()
+        return arranged, lines.unfolded(self.unfolded)
 
     def _group(self) -> tuple[tuple[RunView, ...], GroupLines]:
         made_of = (self.group, self.keys)

@@ -116,6 +116,15 @@ class WorkspaceScreen(NamedViewScreen):
         kept = self.cockpit.views.current
         ids = [view.id for view in self._first]
         self.state = Workspace.begin(ids, kept.hidden, kept.group, total=self._total)
+        self.query_one(ChartGrid).begin(kept.unfolded, kept.smoothing)
+
+    @on(ChartGrid.SectionsChanged)
+    def keep_sections(self, message: ChartGrid.SectionsChanged) -> None:
+        self.keep_view(unfolded=message.unfolded)
+
+    @on(ChartGrid.SmoothingChanged)
+    def keep_smoothing(self, message: ChartGrid.SmoothingChanged) -> None:
+        self.keep_view(smoothing=message.smoothing)
 
     def on_resize(self) -> None:
         self._share_room()

@@ -14,7 +14,7 @@ from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.screens.workspace.legend import Legend
 from albor_tui.screens.workspace.screen import WorkspaceScreen
-from albor_tui.widgets.chart_grid.grid import ChartGrid
+from albor_tui.widgets.chart_grid.board import ChartBoard
 from albor_tui.widgets.run_table import RunTable
 
 NAMES = (
@@ -100,8 +100,8 @@ async def test_each_run_is_told_apart_and_each_line_as_wide_as_the_screen(
         await until(pilot, lambda: len(pilot.app.screen.query_one(RunTable).runs) == COUNT)
         await pilot.press("w")
         await until(pilot, lambda: isinstance(pilot.app.screen, WorkspaceScreen))
-        chart = pilot.app.screen.query_one(ChartGrid)
-        await until(pilot, lambda: bool(chart._slots) and len(chart._slots[0].data.lines) == COUNT)
+        board = pilot.app.screen.query_one(ChartBoard)
+        await until(pilot, lambda: any(len(one.data.lines) == COUNT for one in board.charts))
         rows = pilot.app.screen.query_one(Legend).rows
         assert len({(one.mark, one.tone if look == "colour" else "") for one in rows}) == COUNT
         for keys in ((), ("g",), ("enter",), ("tab", "v"), ("enter",)):

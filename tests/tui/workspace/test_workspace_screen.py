@@ -21,6 +21,8 @@ from albor_tui.screens.workspace.legend import Legend
 from albor_tui.screens.workspace.reading import WorkspaceReader
 from albor_tui.screens.workspace.screen import WorkspaceScreen
 from albor_tui.widgets.chart import plot
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.chart_grid.board import ChartBoard
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
@@ -62,8 +64,8 @@ async def opened(pilot, *keys: str, count: int = COUNT + 1) -> WorkspaceScreen:
 
 
 def charts(screen) -> dict[str, object]:
-    grid = screen.query_one(ChartGrid)
-    return dict(zip(grid.shown, grid._slots, strict=False))
+    board = screen.query_one(ChartBoard)
+    return {board.item_at(chart).name: chart for chart in board.charts}
 
 
 def drawn(screen, key: str) -> set[str]:
@@ -152,7 +154,7 @@ async def test_solo_on_the_legend_whole_screen_and_pin_on_a_chart(home):
         assert len(drawn(screen, "val/mse")) == COUNT
         await pilot.press("tab")
         grid = screen.query_one(ChartGrid)
-        assert screen.focused in grid._slots
+        assert isinstance(screen.focused, Chart)
         await pilot.press("right", "space")
         await until(pilot, lambda: grid.order[0] == grid.current)
         first = grid.current

@@ -50,6 +50,8 @@ class PictureLine:
     high: Sequence[float] = ()
     dash: str = ""  # as stroke-dasharray has it
     is_faint: bool = False
+    part: str = "points"  # what CSV calls it
+    between: frozenset[int] = frozenset()  # of these, those that only break or cut the line
 
 
 @dataclass(frozen=True)
@@ -213,12 +215,12 @@ def csv_file(picture: LinePicture) -> bytes:
     """The points of the picture: a row for each of each line, values in full."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("line", "is_smoothed", picture.x_label, "value", "low", "high"))
+    writer.writerow(("line", "part", picture.x_label, "value", "low", "high"))
     for line in picture.lines:
-        smooths = any(one.is_faint and one.name == line.name for one in picture.lines)
-        is_smoothed = str(smooths and not line.is_faint).lower()
         for i, (x, y) in enumerate(zip(line.x, line.y, strict=True)):
+            if i in line.between:
+                continue
             low, high = (part[i] if part else y for part in (line.low, line.high))
             row = (f"{x / picture.x_unit:.17g}", repr(y), repr(low), repr(high))
-            writer.writerow((clean(line.name), is_smoothed, *row))
+            writer.writerow((clean(line.name), line.part, *row))
     return file.getvalue().encode("utf-8", "replace")

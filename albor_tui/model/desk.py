@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from albor_core.feed.data.batch import StepRows
     from albor_core.feed.data.known import DataShelf
     from albor_core.feed.data.sheet import DataSheet
+    from albor_core.picture.line_picture import LinePicture
     from albor_core.store.query.column_names import ColumnNames
     from albor_core.store.rows.rows import AlertRow
 
@@ -137,6 +138,12 @@ class LiveDesk:
     def report(self, runs: Sequence[str], out: Path) -> str:
         albor("report", "--out", str(out), operands=tuple(runs), timeout_s=_LONG_S)
         return str(out)
+
+    def draw(self, picture: LinePicture, out: Path) -> None:
+        """Write what a chart shows as SVG, PNG or CSV, by the suffix of `out`, a new file."""
+        from albor_core.picture.save import save
+
+        save(picture, out)
 
     def matching(self, question: RunQuery) -> Matches:
         """The first MOST_BESIDES runs that a filter (store/query/filter.py) keeps. Raises

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.view.run_view import RunView
@@ -19,11 +19,14 @@ from albor_tui.model.desk import LiveDesk
 from albor_tui.model.launchpad import LiveLaunchpad
 from albor_tui.model.source import LiveSource
 
+if TYPE_CHECKING:
+    from albor_core.picture.line_picture import LinePicture
+
 WHY = "read-only"
 HINT = "start it without --read-only, in a browser with --allow-control"
 ACTING = frozenset(
     (
-        *("stop", "pause", "checkpoint", "retry", "launch", "export", "report"),
+        *("stop", "pause", "checkpoint", "retry", "launch", "export", "report", "picture"),
         *("tag", "note", "edit_note", "remove_note", "rename", "pin", "undo", "mute"),
         "acknowledge",
         "acknowledge_all",
@@ -78,6 +81,9 @@ class ReadOnlyDesk(LiveDesk):
         _refuse()
 
     def export(self, runs: Sequence[str], out: Path) -> str:
+        _refuse()
+
+    def draw(self, picture: LinePicture, out: Path) -> None:
         _refuse()
 
     def report(self, runs: Sequence[str], out: Path) -> str:

@@ -17,6 +17,8 @@ from albor_core.feed.data.batch import StepRows, batch_of
 from albor_core.feed.data.known import DataShelf
 from albor_core.feed.data.sheet import DataSheet, sheet_of
 from albor_core.feed.view.run_view import RunView
+from albor_core.picture.line_picture import LinePicture
+from albor_core.picture.save import save
 from albor_core.run.errors import AlborError, NotFoundError, Problem
 from albor_core.store.query.column_names import ColumnNames
 from albor_core.store.query.filter import parse_filter
@@ -270,6 +272,10 @@ class FakeDesk:
     def report(self, runs: Sequence[str], out: Path) -> str:
         self._do("report", tuple(runs), out.name)
         return str(out)
+
+    def draw(self, picture: LinePicture, out: Path) -> None:
+        self._do("picture", out.name)
+        save(picture, out)
 
     def column_names(self) -> ColumnNames:
         return self.names

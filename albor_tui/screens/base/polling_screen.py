@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.content import Content
@@ -23,8 +25,12 @@ from albor_tui.model.cockpit import Cockpit, as_cockpit
 from albor_tui.model.desk import LiveDesk
 from albor_tui.model.source import LiveSource
 from albor_tui.terminal.textual_private import FrameScreen
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.status_bar import StatusBar
+
+if TYPE_CHECKING:
+    from albor_core.picture.line_picture import LinePicture
 
 RETRY_S = 2.0
 
@@ -136,6 +142,9 @@ class PollingScreen(FrameScreen):
         """The present effect of an action; "" if its label is enough."""
         return ""
 
+    def read_places(self) -> None:
+        """Read what `places` finds besides what the screen knows. In any thread."""
+
     def places(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
         """What the palette finds on this screen besides its keys: a title, what it is, and the
         function that shows it.
@@ -225,6 +234,39 @@ class PollingScreen(FrameScreen):
 
     def runs_changed(self) -> None:
         """The app knows other figures of the runs that attention is about."""
+
+    @on(Chart.PictureAsked)
+    def ask_for_picture(self, message: Chart.PictureAsked) -> None:
+        """Ask for the file that the picture of a chart is written to."""
+        message.stop()
+        from albor_tui.widgets.media.chart_picture import chart_picture, file_stem
+
+        picture = chart_picture(message.chart)
+        if picture is None:
+            self.show_message("cannot make a picture: nothing is drawn here", "$ink-muted")
+            return
+        from albor_tui.screens.dialogs.prompt import PromptScreen
+
+        title = styled.text(picture.title, "bold $accent")
+        question = Content.assemble(("Picture of ", "bold $ink"), title)
+
+        def write(name: str | None) -> None:
+            if name is not None:
+                self._write_picture(picture, Path(name).expanduser().absolute())
+
+        value = f"{file_stem(picture.title)}.svg"
+        self.app.push_screen(PromptScreen(question, ".svg, .png or .csv", value), write)
+
+    @work(thread=True, group="picture", exit_on_error=False)
+    def _write_picture(self, picture: LinePicture, out: Path) -> None:
+        try:
+            self.desk.draw(picture, out)
+        except AlborError as error:
+            why = f"{error.message} ({error.hint})" if error.hint else error.message
+            report = CommandReport(out.name, "picture", "refused", why)
+        else:
+            report = CommandReport(out.name, "picture", "done", str(out))
+        self.post_message(report)
 
     @on(Chart.NoExtreme)
     def show_no_extreme(self) -> None:

@@ -33,8 +33,8 @@ from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.distribution.heat_map import HeatData, HeatMap
 from albor_tui.widgets.distribution.histogram import Histogram, HistogramData
-from albor_tui.widgets.half_blocks import HalfBlocks
-from albor_tui.widgets.sheet_list import MeasuredSheet, SheetList, measured
+from albor_tui.widgets.media.half_blocks import HalfBlocks
+from albor_tui.widgets.media.sheet_list import MeasuredSheet, SheetList, measured
 
 _HEAT_ROWS = 4  # of a heat map beside its values
 PERIOD_S = 2.0  # between two looks whether a run that lives has kept more

@@ -277,7 +277,8 @@ def _row(name: Content, cells: list[Content], width: int) -> Content:
     label = _label_width(width)
     cell = min(28, max(_CELL, (width - label - 2) // max(1, len(cells))))
     parts = [styled.fit(name, label), Content("  ")]
-    parts += [styled.fit(shown, cell - 1) + " " for shown in cells[: _fitting(width, len(cells))]]
+    for shown in cells[: _fitting(width, len(cells))]:
+        parts += [styled.fit(styled.fit_middle(shown, cell - 1), cell - 1), Content(" ")]
     return Content("").join(parts)
 
 
@@ -428,7 +429,10 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
 
 def why_of_all(document: Document) -> str:
     """The one reason why no pair is judged; "" where one is, or their reasons differ."""
-    reasons = {_no_outcome(one) for one in document["verdicts"]}
+    verdicts = document["verdicts"]
+    reasons = {_no_outcome(one) for one in verdicts}
+    if len(reasons) > 1 and all(one.get("reason") == "no_common_metric" for one in verdicts):
+        return f"it and the others do not both have {document['metric']}; r compares with the next"
     return reasons.pop() if len(reasons) == 1 else ""
 
 

@@ -18,7 +18,8 @@ _KEYS = (
     ("+ -", "zoom"),
     ("0", "whole"),
     (", .", "smooth"),
-    ("y", "log"),
+    ("y Y", "log, p1-p99"),
+    ("e b", "spikes"),
     ("X", "axis"),
 )
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
+from heapq import nlargest
 from typing import Any
 
 from textual.app import SystemCommand
@@ -17,12 +19,14 @@ from textual.content import Content
 from textual.fuzzy import Matcher
 
 from albor_core.feed.view.run_view import RunView
+from albor_core.run.errors import AlborError
 from albor_core.run.values.clean import clean
 from albor_tui.model.cockpit import as_cockpit
 from albor_tui.screens.base.polling_screen import PollingScreen
 
 _MOST = 20
 _LISTED = 5
+_AT_ONCE = 100
 _CHARS = 80
 
 
@@ -48,18 +52,24 @@ class ActionsProvider(Provider):
 class PlacesProvider(Provider):
     """Finds what the screen on top can show: tabs, metrics, columns."""
 
+    async def startup(self) -> None:
+        if isinstance(self.screen, PollingScreen):
+            with suppress(AlborError):  # what the screen knows by itself is found all the same
+                await asyncio.to_thread(self.screen.read_places)
+
     async def search(self, query: str) -> Hits:
-        screen, matcher, found = self.screen, self.matcher(query), 0
+        screen, matcher = self.screen, self.matcher(query)
         if not isinstance(screen, PollingScreen):
             return
-        for title, about, act in screen.places():
-            score = matcher.match(title)
-            if score > 0:
-                shown = _highlighted(matcher, title)
-                yield Hit(score, shown, act, text=title, help=_plain(about))
-                found += 1
-                if found == _MOST:
-                    return
+        found = []
+        for count, (title, about, act) in enumerate(screen.places()):
+            if (score := matcher.match(title)) > 0:
+                found.append((score, title, about, act))
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # the next key may come first
+        for score, title, about, act in nlargest(_MOST, found, key=lambda one: one[0]):
+            shown = _highlighted(matcher, title)
+            yield Hit(score, shown, act, text=title, help=_plain(about))
 
 
 class ViewsProvider(Provider):

@@ -142,9 +142,39 @@ class RunsListGroup(TypedDict):
     bands: dict[str, RunsListGroupBand]
 
 
+class RunsValueGroup(TypedDict):
+    """The runs of one value. Numbers are one value however they were written, 1e-3 and 0.001."""
+
+    label: str
+    """The value as text, lists as JSON; "missing" of the runs that have none."""
+    values: list[Scalar]
+    """The value as the runs recorded it, once each way."""
+    runs: list[str]
+    """Those that the bands are of."""
+    ranks: list[str]
+    """Runs of other ranks of the same jobs, or before a restart of one: they count in no band."""
+    state: StatusName
+    """The worst of its runs."""
+    states: dict[str, int]
+    """How many of its runs, ranks among them, have each status."""
+    bands: dict[str, RunsListGroupBand]
+    """Of the columns that are numbers, and of what stands for most of the runs."""
+    texts: dict[str, list[str]]
+    """Of the other columns, what its runs have, each once."""
+
+
+class RunsGroupedBy(TypedDict):
+    key: str
+    metric: str | None
+    """What stands for most of the runs; null where they log nothing."""
+    total: int
+    """How many groups there are; at most --limit of them are given."""
+    groups: list[RunsValueGroup]
+
+
 class RunsListDocument(TypedDict):
     """The run table: the runs a filter keeps, pinned ones first, then in the order asked for. With
-    --group also the groups, and runs are their members.
+    --group or --group-by also the groups, and runs are their members.
     """
 
     schema: Literal["albor.runs.ls/1"]
@@ -153,6 +183,8 @@ class RunsListDocument(TypedDict):
     """How many runs the filter keeps; at most --limit of them are given."""
     groups: NotRequired[list[RunsListGroup]]
     """Runs of one experiment whose params are equal but for seed, name and output folder."""
+    grouped_by: NotRequired[RunsGroupedBy]
+    """With --group-by: runs by their value of a param, a metric or a column."""
 
 
 class NoteNow(Closed):

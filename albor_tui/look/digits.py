@@ -45,7 +45,7 @@ class NumberFormat:
         return before if is_alike and before.digits > self.digits else self
 
 
-def format_of(values: Iterable[float | None], key: str = "") -> NumberFormat:
+def number_format(values: Iterable[float | None], key: str = "") -> NumberFormat:
     """The format that tells these values of `key` apart, as far as MOST digits do."""
     known = sorted({float(v) for v in values if is_finite(v)})
     if key.endswith("_bytes"):

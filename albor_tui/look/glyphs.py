@@ -66,6 +66,8 @@ class Glyphs:
     degree: str
     plus_minus: str
     mark_low: str
+    fold_open: str
+    fold_shut: str
     upper_half: str
 
 
@@ -119,6 +121,8 @@ UNICODE = Glyphs(
     degree="°",
     plus_minus="±",
     mark_low="▼",
+    fold_open="▾",
+    fold_shut="▸",
     upper_half="▀",
 )
 
@@ -172,6 +176,8 @@ ASCII = Glyphs(
     degree="",
     plus_minus="+-",
     mark_low="v",
+    fold_open="v",
+    fold_shut=">",
     upper_half='"',
 )
 

@@ -22,9 +22,12 @@ from albor_tui.messages import DiffReady
 from albor_tui.model.selection import RunSelection
 from albor_tui.screens.base.metric_choice import MetricRound, choice_note
 from albor_tui.screens.base.polling_screen import PollingScreen
+from albor_tui.screens.charts.window_curves import Window, WindowCurves, WindowRead
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
-from albor_tui.widgets.chart.plot import PlotLine
+from albor_tui.widgets.chart.curves import is_measured
+from albor_tui.widgets.chart.data import Trace
+from albor_tui.widgets.chart_grid.grid import margins
 from albor_tui.widgets.diff_panels import (
     SECTIONS,
     ChangesPanel,
@@ -63,6 +66,10 @@ class DiffScreen(PollingScreen):
         self._names = names
         self._document: dict[str, Any] | None = None
         self._metric: str | None = None  # None: the one of their experiment, or that stands for all
+        self._window: Window = (
+            None,
+            None,
+        )  # steps of the curves; None: from the first, to the last
         self._round = MetricRound()
         self._choices = 0
 
@@ -83,11 +90,22 @@ class DiffScreen(PollingScreen):
 
     def on_mount(self) -> None:
         self.query_one("#legend").display = False
-        self.query_one("#overlay", Chart).focus()
+        chart = self.query_one("#overlay", Chart)
+        chart.brings_finer = True
+        chart.focus()
         super().on_mount()
+
+    @on(Chart.Looked)
+    def zoom_in(self, message: Chart.Looked) -> None:
+        """A narrower window of the curves has steps of its own."""
+        window = margins(message.chart.steps_shown)
+        if window != self._window:
+            self._window = window
+            self.poll_now()
 
     def follow(self) -> None:
         seen: dict[str, Any] | None = None
+        finer = WindowCurves(self.source)
         for _ in self.ticking():
             try:
                 document = self.source.compare(self.selection.from_cursor, self._metric)
@@ -95,10 +113,12 @@ class DiffScreen(PollingScreen):
                 self.post_message(DiffReady(None, error.message))
                 continue
             runs = [{**run, "is_at_work": is_at_work(run)} for run in document["runs"]]
-            document = {**document, "runs": runs}
+            read = finer.read(runs, str(document["metric"]), self._window)
+            document = {**document, "runs": runs, "finer": read}
             if document != seen:
                 seen = document
                 self.post_message(DiffReady(document))
+        finer.close()
 
     @on(DiffReady)
     def show_diff(self, message: DiffReady) -> None:
@@ -165,7 +185,10 @@ class DiffScreen(PollingScreen):
             style.letter: f"{style.letter} {run.get('name') or run['id']}"
             for style, run in zip(styles, runs, strict=True)
         }
-        chart.data = replace(overlay(curves[key], styles), names=names)
+        read = self._document.get("finer") or WindowRead()
+        found = curves[key] if read.key != key else read.over(curves[key], runs)
+        drawn = overlay(found, styles, key)
+        chart.data = replace(drawn, extent=_extent(curves[key]), names=names)
         title, rows = Content.styled(f"{key}  ", "bold $ink"), self.query_one("#legend", Static)
         room = max(10, chart.size.width - title.cell_length - 6)
         named = legend(self._document, room)
@@ -212,16 +235,34 @@ class DiffScreen(PollingScreen):
         self.poll_now()
 
 
-def overlay(curves: list[dict[str, Any]], styles: Sequence[RunStyle]) -> ChartData:
+def overlay(curves: list[dict[str, Any]], styles: Sequence[RunStyle], key: str = "") -> ChartData:
     """One line per run, the first on top: it is what the others are compared with. Where there are
     more than colours, or none that count, each has its letter on it."""
     lines = []
     is_lettered = len(curves) > len(RUN_TONES) or glyphs.current.is_ascii
     for curve, style in zip(curves, styles, strict=True):
-        mean = tuple(math.nan if v is None else float(v) for v in curve["mean"])
         steps = tuple(float(s) for s in curve["steps"])
         if steps:
-            mark = style.letter if is_lettered else ""
-            line = PlotLine(style.tone, steps, mean, style.letter, letter=mark, dash=style.dash)
+            line = Trace(
+                style.tone,
+                steps,
+                _values(curve["mean"]),
+                _values(curve.get("min") or ()),
+                _values(curve.get("max") or ()),
+                label=style.letter,
+                letter=style.letter if is_lettered else "",
+                dash=style.dash,
+                is_noisy=bool(key) and is_measured(key),
+            )
             lines.append(line)
-    return ChartData(tuple(reversed(lines)), is_growing=False)
+    return ChartData(tuple(reversed(lines)), is_growing=False, subject=key)
+
+
+def _extent(curves: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """The first and the last step of curves, whatever window of them is drawn."""
+    ends = [float(step) for curve in curves for step in (curve["steps"][:1] + curve["steps"][-1:])]
+    return (min(ends), max(ends)) if ends else None
+
+
+def _values(values: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(math.nan if v is None else float(v) for v in values)

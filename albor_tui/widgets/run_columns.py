@@ -214,7 +214,7 @@ ALIASES = {
 """Other names of columns and orders, as the heads of the table have them."""
 
 
-def key_of(said: str) -> str:
+def column_key(said: str) -> str:
     """The key of a column or an order as a user wrote it."""
     return ALIASES.get(said, said)
 
@@ -272,7 +272,7 @@ def needs_of(
     return TableNeeds(*names, frozenset(absent), longest, is_lossless, state, has_bars, of_losses)
 
 
-class Layout(NamedTuple):
+class ColumnLayout(NamedTuple):
     """The columns on the screen, each with its width, and how many are to their left and right."""
 
     shown: tuple[tuple[TableColumn, int], ...]
@@ -286,7 +286,7 @@ def layout(
     columns: Sequence[TableColumn] = COLUMNS,
     *,
     first: int = 0,
-) -> Layout:
+) -> ColumnLayout:
     """The columns that fit into `width` cells, in order, from the one numbered `first` on of those
     that can be scrolled.
 
@@ -298,15 +298,16 @@ def layout(
     used = GUTTER - GAP + sum(c.width + GAP for c in fixed)  # no gap after the last column
     name = max(0, min(needs.most_names, _NAME_FIRST) - _NAME_MIN)
     loose = [c for c in known if c.rank]
+    limit = len(loose)
     if columns is COLUMNS:
         most = _by_rank(loose, width - used, name)
         loose = [*(c for c in loose if c in most), *(c for c in loose if c not in most)]
-        name = 0
+        limit, name = (limit if first else len(most)), 0
     first = max(0, min(first, len(loose) - 1))
     room = width - used
     name = max(0, min(name, room - _LEAST - GAP))
     chosen: list[TableColumn] = []
-    for column in loose[first:]:
+    for column in loose[first : first + limit]:
         if column.width + GAP > room - name:
             break
         chosen.append(column)
@@ -315,7 +316,7 @@ def layout(
         chosen = [replace(loose[first], width=min(loose[first].width, room - GAP))]
         room -= chosen[0].width + GAP
     shown = _widened([*fixed, *chosen], max(0, room), needs)
-    return Layout(shown, first, len(loose) - first - len(chosen))
+    return ColumnLayout(shown, first, len(loose) - first - len(chosen))
 
 
 def _by_rank(columns: Sequence[TableColumn], room: int, name: int) -> list[TableColumn]:

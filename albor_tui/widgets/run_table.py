@@ -33,14 +33,14 @@ from albor_tui.widgets.run_columns import (
     GAP,
     GUTTER,
     METRIC,
-    Layout,
+    ColumnLayout,
     TableColumn,
     TableNeeds,
     layout,
     named,
     needs_of,
 )
-from albor_tui.widgets.run_lines import GroupLine, GroupLines, LineMap
+from albor_tui.widgets.run_list.lines import GroupLine, GroupLines, LineMap
 
 AGES_S = 60.0  # between two looks at how long ago runs ended: each changed cell is bytes
 now_wall = time.time  # replaced in tests
@@ -65,7 +65,7 @@ class _Picture:
     columns: tuple[TableColumn, ...] = COLUMNS
     needs: TableNeeds = needs_of((), {})
     lines: LineMap = LineMap()
-    layout: Layout = Layout(())
+    layout: ColumnLayout = ColumnLayout(())
 
     @property
     def frame(self) -> object:
@@ -121,13 +121,13 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         key: str
 
     @dataclass
-    class Unfolded(Message):
+    class GroupToggled(Message):
         """The heading of this group was chosen: it is to fold, or to unfold."""
 
         label: str
 
     @dataclass
-    class Scrolled(Message):
+    class ColumnsScrolled(Message):
         """Other columns are shown."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -164,12 +164,6 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
             return 0, 0
         return self._shown.layout.left, self._shown.layout.right
 
-    @property
-    def columns(self) -> tuple[TableColumn, ...]:
-        """The columns that are shown, or scrolled to."""
-        needs = self._shown.needs
-        return tuple(c for c in self._shown.columns if c.is_own or c.key not in needs.absent)
-
     def on_mount(self) -> None:
         self.set_interval(AGES_S, self.refresh_ages)
 
@@ -186,7 +180,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         needs = before.needs
         if runs is not before.runs or tails != before.tails or columns is not before.columns:
             needs = needs_of(runs, tails, columns)
-        lines = LineMap.of(groups.lines, len(runs))
+        lines = LineMap.from_groups(groups.lines, len(runs))
         at = 0 if self._is_first else self._line_again(before, runs, lines)
         laid_out = layout(self._width, needs, columns, first=self._first)
         self._shown = _Picture(runs, groups, tails, columns, needs, lines, laid_out)
@@ -221,10 +215,10 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         elif self.selection.cursor:
             row = before.lines.row_at(self.cursor)
             if row is not None and row < len(runs) and runs[row].id == self.selection.cursor:
-                return lines.line_of(row)
+                return lines.line(row)
             for at, view in enumerate(runs):
                 if view.id == self.selection.cursor:
-                    return lines.line_of(at)
+                    return lines.line(at)
         return min(self.cursor, max(0, lines.count - 1))
 
     def _fit(self) -> None:
@@ -380,7 +374,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
             return
         self._first = left + by
         self._lay_out()
-        self.post_message(self.Scrolled())
+        self.post_message(self.ColumnsScrolled())
 
     def _lay_out(self) -> None:
         shown = self._shown
@@ -401,7 +395,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         self.cursor = line
         if self.heading is not None:
             if is_there or event.chain > 1:
-                self.post_message(self.Unfolded(self.heading.label))
+                self.post_message(self.GroupToggled(self.heading.label))
         elif event.chain > 1 and self.current is not None:
             self.post_message(self.Opened(self.current))
 
@@ -421,7 +415,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if self._is_in_view:
             self.reveal()
         self._announce()  # other rows are visible, which want their sparklines
-        self.post_message(self.Scrolled())
+        self.post_message(self.ColumnsScrolled())
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)

@@ -37,8 +37,9 @@ KEYS = (
     "perf/tokens_per_s",
     "perf/mfu",
     "perf/step_ms",
-    *(f"brick/{name}_ms" for name in ("backward", "data", "forward", "optimizer")),
-    *(f"gpu{i}/{what}" for i in range(2) for what in ("power_w", "temperature_c", "util_percent")),
+    "rollout/reward",
+    "rollout/length",
+    "eval/acc",
     "moe/a_router_with_a_name_that_is_much_longer_than_any_box/load_balance_loss",
     "\u6ce8\u610f\u529b/\u71b5",
 )

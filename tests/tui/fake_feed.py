@@ -742,7 +742,7 @@ class FakeCells:
     def __init__(self, source: FakeSource) -> None:
         self._source, self._last = source, RunCells()
 
-    def look(self, wanted: CellsWanted, rows: Sequence[RunView]) -> RunCells | None:
+    def read(self, wanted: CellsWanted, rows: Sequence[RunView]) -> RunCells | None:
         source = self._source
         runs = {key: {row.id for row in rows} for key in wanted.of_all}
         for key in wanted.columns:
@@ -753,7 +753,7 @@ class FakeCells:
             for key, found in runs.items()
         }
         absent = frozenset(key for key in runs if key not in source.cells)
-        now = RunCells(values, absent, source.differing, wanted.compared)
+        now = RunCells(values, absent, differing=source.differing, compared=wanted.compared)
         if now == self._last:
             return None
         self._last = now

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from settled import until
 from textual.widgets import Input
 
 from albor_core.feed.workspace.views import View, ViewsFile
+from albor_core.store.query.column_names import ColumnNames
 from albor_tui import main, web
 from albor_tui.app import AlborApp
 from albor_tui.look import themes
@@ -87,14 +89,15 @@ async def test_what_is_shown_is_named_and_opened_again(cockpit: Cockpit, file: V
 async def test_the_next_start_shows_what_the_last_one_did(cockpit: Cockpit, file: ViewsFile):
     async with cockpit(views=keeper(file)).run_test(size=SIZE) as pilot:
         await listed(pilot)
-        await pilot.press("g", "t", "enter")
+        await pilot.press("t", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
         await pilot.press("6")
         await until(pilot, lambda: pilot.app.screen.tab == "config")
-        await pilot.press("escape")
+        await pilot.press("escape", "s", "S")
         await filtered(pilot, "fa", 1)
-        theme = pilot.app.theme
+        theme, shown = pilot.app.theme, pilot.app.views.current
     again = keeper(file)
+    assert again.current == shown and shown.sort and shown.is_reversed
     assert themes.NAMES[again.current.theme].name == theme
     async with cockpit(views=again).run_test(size=SIZE) as pilot:
         await listed(pilot, 1)
@@ -103,7 +106,7 @@ async def test_the_next_start_shows_what_the_last_one_did(cockpit: Cockpit, file
         assert pilot.app.screen.tab == "config"
     with_target = ViewKeeper(file)
     with_target.load(with_filter=False)
-    assert with_target.current.filter == "" and with_target.current.group == "experiment"
+    assert with_target.current == replace(shown, filter="")
 
 
 async def test_a_filter_that_the_store_answers_begins_with_loading(cockpit: Cockpit, desk):
@@ -184,6 +187,33 @@ async def test_a_view_is_opened_from_the_screen_of_a_run(cockpit: Cockpit, file,
         await until(pilot, lambda: isinstance(app.screen, RunsScreen))
         await listed(pilot, 1)
         assert app.theme == "albor-light"
+
+
+async def test_the_palette_finds_orders_columns_and_groups_of_the_list(cockpit, desk, source):
+    desk.names = ColumnNames((("val/[mse]", 40), ("\x1b[31mr2", 3)), (("lr", 40),))
+    async with cockpit(views=ViewKeeper()).run_test(size=SIZE) as pilot:
+        await listed(pilot)
+        views, screen = pilot.app.views, pilot.app.screen
+
+        async def choose(words: str) -> None:
+            await pilot.press("ctrl+p")
+            await pilot.pause(0.2)
+            await pilot.press(*words)
+            await pilot.pause(1.0)
+            await pilot.press("enter")
+            await until(pilot, lambda: pilot.app.screen is screen)
+
+        await choose("sortbyval[")
+        await until(pilot, lambda: views.current.sort == "val/[mse]")
+        await choose("addcolumnlr")
+        await until(pilot, lambda: "lr" in views.current.columns)
+        await choose("groupbylr")
+        await until(pilot, lambda: views.current.group == "lr")
+        titles = [title for title, _, _ in screen.places()]
+        assert "Remove column lr" in titles and "Group by nothing" in titles
+        assert not {"Sort by val/[mse]", "Group by lr", "Add column lr"} & {*titles}
+        titles += [command.title for command in pilot.app.get_system_commands(screen)]
+        assert len(titles) == len({*titles}) and "\x1b" not in "".join(titles)
 
 
 def test_the_command_line_opens_a_view_or_names_the_nearest(file, capsys, monkeypatch):

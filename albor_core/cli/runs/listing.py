@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -27,7 +27,15 @@ from albor_core.cli.runs.run_columns import (
     group_table,
     run_table,
 )
-from albor_core.cli.runs.view_option import known_sort, list_request, view_option
+from albor_core.cli.runs.value_groups import (
+    GroupOrder,
+    ValueGroups,
+    empty_groups,
+    grouped_by,
+    value_groups,
+    value_table,
+)
+from albor_core.cli.runs.view_option import ListRequest, known_sort, list_request, view_option
 from albor_core.run.errors import UsageError
 from albor_core.run.values.quantity import counted
 
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
     from albor_core.feed.runs.listed_status import Now
     from albor_core.feed.runs.store_lag import Arrears
     from albor_core.run.rundir import RunDir
+    from albor_core.run.values.directions import Goals
     from albor_core.run.values.main_metrics import MainMetric
     from albor_core.store.query.group import GroupRow
     from albor_core.store.query.listing import ListColumn
@@ -80,6 +89,10 @@ def _say_global(context: click.Context, parameter: click.Parameter, is_asked: bo
 @click.option(
     "--group", "grouped", is_flag=True, help="Group runs of one config and show mean and spread."
 )
+@click.option(
+    "--group-by", "by", metavar="KEY",
+    help="Group runs by a param, metric or column: a row a value, with mean and spread.",
+)  # fmt: skip
 @click.option("--experiment", help="Show only runs of this experiment.")
 @click.option("--name", help="Show only runs whose name or id contains this.")
 @click.option("--global", is_flag=True, hidden=True, expose_value=False, callback=_say_global)
@@ -94,6 +107,7 @@ def ls(
     reverse: bool,
     columns: str | None,
     grouped: bool,
+    by: str | None,
     experiment: str | None,
     name: str | None,
     view: str | None,
@@ -118,35 +132,100 @@ def ls(
     """
     from albor_core.run.values.directions import parse_goals
 
-    asked_for = list_request(view, terms, sort, reverse, columns)
-    terms, sort, reverse, wanted, of_view = asked_for
-    where, ways = _filter(" ".join(terms)), parse_goals(goals)
-    reader = open_table(db)
-    is_whole = not (terms or experiment or name)
-    absent, begun = Absent([], 0), []
+    if grouped and by is not None:
+        raise UsageError("cannot group twice: --group and --group-by", hint="one of them")
+    listed = list_request(view, terms, sort, reverse, columns, None if grouped else by)
+    request = _Request(
+        listed,
+        _filter(" ".join(listed.terms)),
+        parse_goals(goals),
+        limit,
+        experiment,
+        name,
+        grouped,
+    )
+    is_whole = not (listed.terms or experiment or name)
     found = Listing((), 0, {}, {}, (), {}, () if grouped else None)
+    seen = _Seen(found, empty_groups(listed.by), Absent([], 0), [])
+    reader = open_table(db)
     if reader is not None:
         with reader:
-            if db is None:
-                absent = absent_runs(reader)
-                begun = _bring_in(absent.coming)
-            sort = known_sort(asked_for, reader)
-            descending = reader.is_descending(sort, ways, experiment)
-            asked = {"limit": limit, "sort": sort, "descending": descending != reverse}
-            asked |= {"experiment": experiment, "name": name}
-            make = _current if db is None else _listing
-            found = make(reader, where, wanted, asked, grouped=grouped)
-            _refuse_unknown(reader, found, wanted, is_of_view="columns" in of_view)
-    if as_json:
+            seen = _read(reader, request, seen, is_here=db is None)
+    _show(seen, request, is_whole=is_whole, as_json=as_json)
+
+
+class _Request(NamedTuple):
+    """What is asked for. `grouped`: by config."""
+
+    listed: ListRequest
+    where: Filter
+    goals: Goals
+    limit: int
+    experiment: str | None
+    name: str | None
+    grouped: bool
+
+    def grouping(self, by: str | None) -> int | None:
+        """How many groups of runs of one config are wanted, None for none at all: all of them where
+        runs are grouped by a value, since they say which ranks belong to one run.
+        """
+        if by is not None:
+            return _MOST
+        return self.limit if self.grouped else None
+
+
+class _Seen(NamedTuple):
+    """What there is, and what is not in the store; `begun` are ids of runs at work."""
+
+    found: Listing
+    groups: ValueGroups | None
+    absent: Absent
+    begun: list[str]
+
+
+def _read(reader: RunList, request: _Request, seen: _Seen, *, is_here: bool) -> _Seen:
+    """The answer of a store; `is_here`: it is the one of this home."""
+    if is_here:
+        absent = absent_runs(reader)
+        seen = seen._replace(absent=absent, begun=_bring_in(absent.coming))
+    listed = request.listed
+    sort, by = known_sort(listed, reader), _known_key(listed, reader)
+    descending = reader.is_descending(sort, request.goals, request.experiment)
+    asked = {
+        "limit": request.limit,
+        "sort": sort,
+        "descending": descending != listed.reverse,
+        "experiment": request.experiment,
+        "name": request.name,
+    }
+    make = _current if is_here else _listing
+    found = make(reader, request.where, listed.columns, asked, grouping=request.grouping(by))
+    _refuse_unknown(reader, found, listed.columns, is_of_view="columns" in listed.of_view)
+    order = GroupOrder(sort if listed.is_sorted else by, descending, listed.reverse)
+    groups = value_groups(reader, found, by, listed.columns, order)
+    return seen._replace(found=found, groups=groups)
+
+
+def _show(seen: _Seen, request: _Request, *, is_whole: bool, as_json: bool) -> None:
+    found, groups = seen.found, seen.groups
+    if groups is not None and (as_json or groups.groups):
+        _show_groups(groups, found, request.limit, as_json=as_json)
+    elif as_json:
         emit(_document(found))
     else:
-        _print_listing(found, wanted, is_whole=is_whole, is_behind=is_whole and absent.missing > 0)
-        _tell_of_states(found, where)
-    if is_whole and absent.missing:
+        is_behind = is_whole and seen.absent.missing > 0
+        _print_listing(found, request.listed.columns, is_whole=is_whole, is_behind=is_behind)
+        _tell_of_states(found, request.where)
+    _print_notes(found, seen.absent.missing if is_whole else 0, seen.begun)
+
+
+def _print_notes(found: Listing, missing: int, begun: Sequence[str]) -> None:
+    """What the list lacks."""
+    if missing:
         from albor_core.store.file.paths import rebuild_hint
 
         print_note(
-            f"{counted(absent.missing, 'registered run', 'is', 'are')} not in the store; "
+            f"{counted(missing, 'registered run', 'is', 'are')} not in the store; "
             f"next: {rebuild_hint()}"
         )
     if begun:
@@ -197,7 +276,7 @@ def _current(
     wanted: Sequence[str],
     asked: dict[str, Any],
     *,
-    grouped: bool,
+    grouping: int | None,
 ) -> Listing:
     """The listing once ended runs have all their lines in the store, as far as that can be had."""
     from albor_core.feed.runs.store_lag import (
@@ -212,12 +291,12 @@ def _current(
         return arrears, [*short, *find_being_read(reader, shown)]
 
     index_arrears(reader, late(())[1], timeout_s=_CATCH_UP_S)
-    found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
+    found = _listing(reader, where, wanted, dict(asked), grouping=grouping)
     shown = [row.id for row in found.rows]
     arrears, again = late(shown)
     if again:
         index_arrears(reader, again, timeout_s=_CATCH_UP_S)
-        found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
+        found = _listing(reader, where, wanted, dict(asked), grouping=grouping)
         arrears = find_arrears(reader, shown)
     return found._replace(arrears=arrears)
 
@@ -254,7 +333,12 @@ def _filter(text: str) -> Filter:
 
 
 def _listing(
-    reader: RunList, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
+    reader: RunList,
+    where: Filter,
+    wanted: Sequence[str],
+    asked: dict[str, Any],
+    *,
+    grouping: int | None,
 ) -> Listing:
     from albor_core.feed.runs.listed_status import now_of, statuses_for
 
@@ -266,15 +350,14 @@ def _listing(
         unknown.refuse()
     words = statuses_for(reader, where)
     asked |= {"where": where, "statuses": words, "pinned_first": True}
-    limit = asked["limit"]
-    rows = reader.runs(**{**asked, "limit": None} if grouped else asked)
+    rows = reader.runs(**asked if grouping is None else {**asked, "limit": None})
     columns = _extra(wanted)
-    groups = _groups(reader, rows, columns, limit) if grouped else None
+    groups = None if grouping is None else _groups(reader, rows, columns, grouping)
     total = len(rows)
     if groups is not None:
         members = {run for group in groups for run in (*group.runs, *group.ranks)}
         rows = tuple(row for row in rows if row.id in members)
-    elif total == limit:
+    elif total == asked["limit"]:
         total = max(total, reader.count(where, words))
     ids = [row.id for row in rows]
     cells = reader.cells(ids, columns)
@@ -335,18 +418,54 @@ def _refuse_unknown(
         names = ", ".join(clean(name) for name in gone)
         print_note(f"no run has {names}, of the view's columns")
         return
-    unknown = gone[0]
+    raise _unknown(reader, gone[0], "show column")
+
+
+def _known_key(listed: ListRequest, reader: RunList) -> str | None:
+    """What runs are grouped by. Raises UsageError where no run of a store with runs has it; a view
+    is shown without groups then.
+    """
+    from albor_core.store.query.listing import TEXT_COLUMNS
+
+    for column in _extra([] if listed.by is None else [listed.by]):
+        is_known = reader.is_known(*column) or (column.name in TEXT_COLUMNS and not column.stat)
+        if is_known or reader.is_empty():
+            continue
+        if "by" not in listed.of_view:
+            raise _unknown(reader, column.name, "group by")
+        print_note(f"no run has {clean(column.name)}, which the view groups by")
+        return None
+    return listed.by
+
+
+def _unknown(reader: RunList, name: str, verb: str) -> UsageError:
     from albor_core.store.file.crowded import logged_without_room, without_room
+    from albor_core.store.query.listing import TEXT_COLUMNS
     from albor_core.store.query.names import nearest
 
-    if run := logged_without_room(reader.crowded(), unknown):
-        what, hint = without_room(run, unknown)
-        raise UsageError(f"cannot show column {unknown!r}: {what}", hint=hint)
-    close = nearest(unknown, {*reader.measured(), *FIELDS, *TEXT_COLUMNS})
-    raise UsageError(
-        f"cannot show column {unknown!r}: no run has such a metric or param{close}",
+    if run := logged_without_room(reader.crowded(), name):
+        what, hint = without_room(run, name)
+        return UsageError(f"cannot {verb} {name!r}: {what}", hint=hint)
+    close = nearest(name, {*reader.measured(), *FIELDS, *TEXT_COLUMNS})
+    return UsageError(
+        f"cannot {verb} {name!r}: no run has such a metric or param{close}",
         hint="albor runs show RUN has the metrics and params of a run",
     )
+
+
+def _show_groups(groups: ValueGroups, found: Listing, limit: int, *, as_json: bool) -> None:
+    """The first groups by a value, with `as_json` also the runs in them."""
+    shown = groups._replace(groups=groups.groups[:limit])
+    if as_json:
+        members = {run for one in shown.groups for run in (*one.runs, *one.ranks)}
+        rows = tuple(row for row in found.rows if row.id in members)
+        document = _document(found._replace(rows=rows, groups=None))
+        document["grouped_by"] = grouped_by(shown, len(groups.groups))
+        emit(document)
+        return
+    print_line(value_table(shown))
+    if len(groups.groups) > limit:
+        print_note(f"{limit} of {len(groups.groups)} groups; more with --limit")
 
 
 def _document(found: Listing) -> Any:

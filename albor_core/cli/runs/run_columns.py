@@ -56,7 +56,7 @@ FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
     "status": ("status", lambda row, found: _status(row, found)),
     "created": ("created", lambda row, _: when(row.created)),
     "age": ("age", lambda row, _: duration(None if row.created is None else _age(row.created))),
-    "elapsed_s": ("elapsed", lambda row, _: duration(_elapsed(row))),
+    "elapsed_s": ("elapsed", lambda row, _: duration(elapsed_s(row))),
     "duration": ("duration", lambda row, found: duration(duration_of(row, found.words[row.id]))),
     "step": ("step", lambda row, found: _step(row, found)),
     "metric": ("metric", lambda row, found: _main(row, found, ())),
@@ -194,13 +194,14 @@ def duration_of(row: RunRow, word: str) -> float | None:
     if word == "queued":
         return None
     if row.kind == "imported":
-        return _elapsed(row)
+        return elapsed_s(row)
     is_over = row.ended_status is not None or word in ("lost", "unknown")
     end = (row.ended_wall or row.last_wall) if is_over else time.time()
     return None if row.created is None or end is None else max(0.0, end - row.created)
 
 
-def _elapsed(row: RunRow) -> float | None:
+def elapsed_s(row: RunRow) -> float | None:
+    """Seconds between its first value and its last."""
     known = row.last_wall is not None and row.first_wall is not None
     return row.last_wall - row.first_wall if known else None  # type: ignore[operator]
 
@@ -208,4 +209,6 @@ def _elapsed(row: RunRow) -> float | None:
 def _text(value: Param) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "-" if value is None else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -29,21 +29,30 @@ _PLAIN = re.compile(r"""[^-!:<>=!"'][^:<>=!"']*""")  # words alone
 
 
 class ListRequest(NamedTuple):
-    """What the list is asked for. `of_view` are the options that a view has answered."""
+    """What the list is asked for; `by` is what runs are grouped by. `of_view` are the options that
+    a view has answered, `is_sorted` says whether an order was chosen at all.
+    """
 
     terms: tuple[str, ...]
     sort: str
     reverse: bool
     columns: tuple[str, ...]
+    by: str | None = None
     of_view: frozenset[str] = frozenset()
+    is_sorted: bool = False
 
 
 def list_request(
-    name: str | None, terms: tuple[str, ...], sort: str, reverse: bool, columns: str | None
+    name: str | None,
+    terms: tuple[str, ...],
+    sort: str,
+    reverse: bool,
+    columns: str | None,
+    by: str | None,
 ) -> ListRequest:
     """What was said, filled up by the view of this name. Raises NotFoundError, ConfigError."""
     wanted = tuple(word.strip() for word in (columns or "").split(",") if word.strip())
-    request = ListRequest(terms, sort, reverse, wanted)
+    request = ListRequest(terms, sort, reverse, wanted, by, is_sorted=not _is_silent("sort"))
     if name is None:
         return request
     from albor_core.feed.workspace.views import ViewsFile
@@ -53,21 +62,33 @@ def list_request(
     view = views.view(name, file.path)
     if views.problem:
         print_note(views.problem)
-    context = click.get_current_context()
-    silent = {
-        one
-        for one in ("terms", "sort", "reverse", "columns")
-        if context.get_parameter_source(one) in (None, ParameterSource.DEFAULT)
-        and not (one == "terms" and request.terms)
-    }
+    silent = {one for one in ("terms", "sort", "reverse", "columns") if _is_silent(one)}
+    if request.terms:
+        silent.discard("terms")
+    if _is_silent("by") and _is_silent("grouped"):
+        silent.add("by")
+    return _filled(request, view, silent)._replace(of_view=frozenset(silent))
+
+
+def _filled(request: ListRequest, view: View, silent: Collection[str]) -> ListRequest:
+    """The request with what a view says of the options that are silent."""
     if "sort" in silent:  # a view's direction is that of its own order
-        request = request._replace(sort=view_sort(view))
-        request = request._replace(reverse=request.reverse != view.is_reversed)
+        is_reversed = request.reverse != view.is_reversed
+        sort = view_sort(view)
+        request = request._replace(sort=sort, reverse=is_reversed, is_sorted=bool(view.sort))
     if "terms" in silent and view.filter.strip():
         request = request._replace(terms=tuple(_terms(view.filter)))
     if "columns" in silent and view.columns:
         request = request._replace(columns=tuple(_columns(view)))
-    return request._replace(of_view=frozenset(silent))
+    if "by" in silent and view.group:
+        request = request._replace(by=_FIELD_OF.get(view.group, view.group) or None)
+    return request
+
+
+def _is_silent(option: str) -> bool:
+    """Whether the command line leaves an option to its default."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source in (None, ParameterSource.DEFAULT)
 
 
 def view_sort(view: View) -> str:

@@ -70,7 +70,7 @@ class CellReader:
         self._rest_until = 0.0
         self._read_as: dict[str, RunView] = {}  # the rows when all were read
 
-    def look(self, wanted: CellsWanted, rows: Sequence[RunView]) -> RunCells | None:
+    def read(self, wanted: CellsWanted, rows: Sequence[RunView]) -> RunCells | None:
         """All that is known now; None where nothing is new."""
         before = self._last
         self._drop_unwanted(wanted)

@@ -56,16 +56,24 @@ def group_runs(
     last. In a group the runs stand as they were given.
     """
     members: dict[str, list[str]] = {}
+    labels: dict[tuple[type, Any], str] = {}  # ten thousand runs have few values
     for run in runs:
-        members.setdefault(group_label(values.get(run)), []).append(run)
+        value = values.get(run)
+        if not isinstance(value, str | float | int | None):
+            label = group_label(value)
+        elif (found := labels.get((type(value), value))) is not None:
+            label = found
+        else:
+            label = labels[type(value), value] = group_label(value)
+        members.setdefault(label, []).append(run)
     return tuple(
         RunGroup(
             label,
-            tuple(found),
-            band(figures.get(run) for run in found),
-            worst_status(states[run] for run in found if run in states),
+            tuple(some),
+            band(figures.get(run) for run in some),
+            worst_status({states[run] for run in some if run in states}),
         )
-        for label, found in sorted(members.items(), key=lambda group: label_place(group[0]))
+        for label, some in sorted(members.items(), key=lambda group: label_place(group[0]))
     )
 
 

@@ -8,6 +8,7 @@ readings their curves stay as they were. A run whose store is gone keeps the cur
 from __future__ import annotations
 
 import time
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,8 +31,8 @@ MOST_RUNS = 100
 """Runs that are drawn at once: the first of those that are asked for."""
 MOST_OPEN = 64  # stores, of three files each; those of runs at work stay open
 MOST_KNOWN = 2 * MOST_RUNS  # runs whose answers are kept
-MOST_QUESTIONS = 4  # of which answers are kept: pages, windows and widths that were just left
-DUTY = 20  # rest from news this many times as long as reading them took
+MOST_QUESTIONS = 3  # of which answers are kept: pages, windows and widths that were just left
+DUTY = 25  # rest from news this many times as long as reading them took
 LONGEST_REST_S = 10.0
 SETTLED_NS = 100_000_000  # a file that was written later may be written again within one tick
 
@@ -226,8 +227,8 @@ class KnownRun:
             known = known or self._part_of_whole(question)
             if known is not None and not known.series.is_empty:
                 return known.series
-        self._answers[question] = KnownCurve(mark, found)
-        return found
+        known = self._answers[question] = KnownCurve(mark, _packed(found))
+        return known.series
 
     def _part_of_whole(self, question: CurveQuery) -> KnownCurve | None:
         """The window of a curve that was read whole, the finest one."""
@@ -267,15 +268,34 @@ def _unless_empty(mark: tuple[int, int, int] | None) -> tuple[int, int, int] | N
     return mark if mark is not None and mark[2] else None
 
 
+def _packed(series: Series) -> Series:
+    """The same curve in arrays, which take a quarter of the memory."""
+    made: list[array[Any]] = []
+
+    def column(values: Sequence[Any]) -> Sequence[Any]:
+        kind = "q" if all(type(value) is int for value in values) else "d"
+        try:
+            packed = array(kind, values)
+        except (OverflowError, TypeError):
+            return values
+        same = next((one for one in made if (one.typecode, one) == (kind, packed)), None)
+        if same is None:
+            made.append(packed)
+        return packed if same is None else same
+
+    return _with_columns(series, column)
+
+
 def _cut(series: Series, lo: int | None, hi: int | None) -> Series:
     """The part of a curve between two steps."""
     steps = series.steps
     begin = 0 if lo is None else bisect_left(steps, lo)
     end = len(steps) if hi is None else bisect_right(steps, hi)
+    return _with_columns(series, lambda values: values[begin:end])
+
+
+def _with_columns(series: Series, change: Callable[[Sequence[Any]], Sequence[Any]]) -> Series:
     whole = ("key", "is_raw", "axis")
-    columns: dict[str, Any] = {
-        field.name: getattr(series, field.name)[begin:end]
-        for field in fields(series)
-        if field.name not in whole
-    }
-    return replace(series, **columns)
+    names = (field.name for field in fields(series) if field.name not in whole)
+    changed: dict[str, Any] = {name: change(getattr(series, name)) for name in names}
+    return replace(series, **changed)

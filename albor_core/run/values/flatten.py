@@ -31,6 +31,27 @@ def _leaves(data: Any, path: str) -> Iterator[tuple[str, Scalar]]:
         yield from _leaves(value, f"{path}.{key}" if path else str(key))
 
 
+def nested(leaves: Mapping[str, Any]) -> Any:
+    """The data that `flatten` made these leaves of, in which keys 0, 1, ... make a list."""
+    whole: dict[str, Any] = {}
+    for path, value in leaves.items():
+        *above, last = path.split(".")
+        place = whole
+        for part in above:
+            inner = place.setdefault(part, {})
+            place = inner if isinstance(inner, dict) else {}
+        place[last] = value
+    return _listed(whole)
+
+
+def _listed(data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    items = {key: _listed(value) for key, value in data.items()}
+    places = [str(index) for index in range(len(items))]
+    return [items[place] for place in places] if {*items} == {*places} else items
+
+
 def bare(value: Any) -> str:
     """A value as people read it in a line of them: a word as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 
 from albor_core.store.file.schema import SCHEMA_SQL
 
@@ -76,15 +77,35 @@ def param_keys(db: sqlite3.Connection, name: str) -> list[str]:
     """The params that `name` may mean: the whole key, then those that end with it, short ones
     first, the first few.
     """
-    names = "SELECT name AS key FROM param_names"
-    if not _has(db, "param_names"):
-        names = "SELECT DISTINCT key FROM params"  # 0.1 s in ten thousand runs
     ending = "." + name
     rows = db.execute(
-        f"SELECT key FROM ({names}) WHERE key = ? OR substr(key, ?) = ?",
+        f"SELECT key FROM ({_names(db)}) WHERE key = ? OR substr(key, ?) = ?",
         (name, -len(ending), ending),
     )
-    keys = [key for (key,) in rows]
+    return _likeliest(name, (key for (key,) in rows))
+
+
+def param_lists(db: sqlite3.Connection, name: str) -> list[str]:
+    """The params that are lists and that `name` may mean, in the order of `param_keys`. A store has
+    their items alone, as `betas.0`.
+    """
+    inside = f".{name}.0"
+    rows = db.execute(
+        f"SELECT key FROM ({_names(db)}) WHERE substr('.' || key, ?) = ? OR instr('.' || key, ?)",
+        (-len(inside), inside, f"{inside}."),
+    )
+    ends = ((key, f".{key}.".index(f"{inside}.") + len(name)) for (key,) in rows)
+    return _likeliest(name, {key[:end] for key, end in ends})
+
+
+def _names(db: sqlite3.Connection) -> str:
+    """The names of all params, as SQL."""
+    if _has(db, "param_names"):
+        return "SELECT name AS key FROM param_names"
+    return "SELECT DISTINCT key FROM params"  # 0.1 s in ten thousand runs
+
+
+def _likeliest(name: str, keys: Iterable[str]) -> list[str]:
     return sorted(keys, key=lambda key: (key != name, len(key), key))[:_MAX_KEYS]
 
 

@@ -168,7 +168,7 @@ def _group_row(
     bands = {name: band([getattr(row, name) for row in rows]) for name in HEADLINES}
     for place, name in enumerate(names):
         found = (cells[row.id][place] for row in rows if row.id in cells)
-        bands[name] = band([real(value) if is_number(value) else None for value in found])
+        bands[name] = band([_number(value) for value in found])
     return GroupRow(
         key=key,
         experiment=experiment,
@@ -180,6 +180,11 @@ def _group_row(
         pinned=any(row.pinned for row in rows),
         bands=bands,
     )
+
+
+def _number(value: Param) -> float | None:
+    """A truth counts as 0 or 1, so that its mean is a share."""
+    return real(value) if is_number(value) or isinstance(value, bool) else None
 
 
 def _common_name(names: Sequence[str]) -> str:

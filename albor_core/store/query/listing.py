@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 from albor_core.run.errors import UsageError
 from albor_core.run.headlines import HOUSE_NAMES, STORED
 from albor_core.run.home.registry import PlacesNow
+from albor_core.run.values.flatten import nested
 from albor_core.run.values.lenient import whole_of
 from albor_core.store.file.crowded import crowded, logged_without_room, without_room
 from albor_core.store.file.goals import goals_of_metric
 from albor_core.store.file.paths import global_store
-from albor_core.store.file.search import find, param_keys
+from albor_core.store.file.search import find, param_keys, param_lists
 from albor_core.store.query.conditions import NUMBERS, Lookups, Sql, condition, figure, stored
 from albor_core.store.query.terms import MAX_CHARS, STATS, Filter
 from albor_core.store.rows.run_row import Param, RunRow
@@ -249,7 +250,48 @@ def cells(
         " WHERE r.run IN (SELECT value FROM json_each(?))",
         (*(value for part in parts for value in part.values), json.dumps([*runs])),
     )
-    return {run: tuple(math.nan if v == "nan" else v for v in values) for run, *values in rows}
+    found = {run: tuple(math.nan if v == "nan" else v for v in values) for run, *values in rows}
+    for place, column in enumerate(columns):
+        if column.stat or column.name in NUMBERS:
+            continue
+        values = {run: cells[place] for run, cells in found.items()}
+        better = _lists(db, column.name, values) | _truths(db, column.name, values, lookups)
+        for run, value in better.items():
+            found[run] = (*found[run][:place], value, *found[run][place + 1 :])
+    return found
+
+
+def _lists(db: sqlite3.Connection, name: str, values: Mapping[str, Param]) -> dict[str, Param]:
+    """Of runs without a value the list that they have, as JSON: a store has its items alone."""
+    without = [run for run, value in values.items() if value is None]
+    found: dict[str, Param] = {}
+    for key in param_lists(db, name) if without else ():
+        rows = db.execute(
+            "SELECT r.run, p.key, p.value FROM params p JOIN runs r ON r.id = p.run_id"
+            " WHERE r.run IN (SELECT value FROM json_each(?)) AND substr(p.key, 1, ?) = ?",
+            (json.dumps(without), len(key) + 1, f"{key}."),
+        )
+        items: dict[str, dict[str, Any]] = {}
+        for run, item, value in rows:
+            items.setdefault(run, {})[item[len(key) + 1 :]] = json.loads(value)
+        found = {**{run: json.dumps(nested(parts)) for run, parts in items.items()}, **found}
+    return found
+
+
+def _truths(
+    db: sqlite3.Connection, name: str, values: Mapping[str, Param], lookups: Lookups
+) -> dict[str, Param]:
+    """Of runs whose value is a truth that truth, which SQLite gives as 0 or 1."""
+    bits = [run for run, value in values.items() if type(value) is int and value in (0, 1)]
+    if not bits:
+        return {}
+    rows = db.execute(
+        "SELECT r.run FROM runs r WHERE r.run IN (SELECT value FROM json_each(?)) AND EXISTS"
+        " (SELECT 1 FROM params p WHERE p.run_id = r.id AND p.value IN ('true', 'false')"
+        " AND p.key IN (SELECT value FROM json_each(?)))",
+        (json.dumps(bits), json.dumps(lookups.keys(name))),
+    )
+    return {run: bool(values[run]) for (run,) in rows}
 
 
 def _value(db: sqlite3.Connection, column: ListColumn, lookups: Lookups) -> Sql:
@@ -259,7 +301,7 @@ def _value(db: sqlite3.Connection, column: ListColumn, lookups: Lookups) -> Sql:
 
 def is_known(db: sqlite3.Connection, name: str, stat: str = "") -> bool:
     """Whether any run has a metric or param of this name; a `stat` is of metrics only."""
-    if not stat and (name in NUMBERS or param_keys(db, name)):
+    if not stat and (name in NUMBERS or param_keys(db, name) or param_lists(db, name)):
         return True
     return bool(metric_keys(db, name)) or (bool(stat) and name in HOUSE_NAMES)
 

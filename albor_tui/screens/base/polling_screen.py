@@ -142,6 +142,9 @@ class PollingScreen(FrameScreen):
         """The present effect of an action; "" if its label is enough."""
         return ""
 
+    def read_places(self) -> None:
+        """Read what `places` finds besides what the screen knows. In any thread."""
+
     def places(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
         """What the palette finds on this screen besides its keys: a title, what it is, and the
         function that shows it.

@@ -53,7 +53,7 @@ class ColumnChoice:
     group: str | None = None
 
 
-def entries_of(names: ColumnNames, *, groups: bool = False) -> tuple[ColumnEntry, ...]:
+def column_entries(names: ColumnNames, *, groups: bool = False) -> tuple[ColumnEntry, ...]:
     """All columns; with `groups` only what puts several runs together, and nothing first."""
     built_in = [
         ColumnEntry(key, "column", "" if column.title == key else column.title)
@@ -82,7 +82,7 @@ def _runs(count: int) -> str:
     return counted(count, "run")
 
 
-class ColumnList(LineList):
+class ColumnPicker(LineList):
     """The columns that what was typed finds, those that are chosen first."""
 
     def __init__(self, chosen: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ class ColumnList(LineList):
         every = [*first, *(one for entry in rest for one in self._with_stats(entry, chosen))]
         found = [one for one in every if all(word in _text(one) for word in self._words)]
         if self._words:  # a name that ends so is meant before one that has it somewhere
-            found.sort(key=lambda one: _distance(one, self._words[0]))
+            found.sort(key=lambda one: (one.key not in chosen, _distance(one, self._words[0])))
         self.found = tuple(found)
         self.set_reactive(LineList.cursor, 0)
         self.scroll_to(y=0, animate=False)
@@ -182,7 +182,7 @@ def _distance(entry: ColumnEntry, word: str) -> tuple[int, int]:
 
 
 class _Search(Input):
-    """The line that is typed in; keys that are no letters are the list's."""
+    """The line for a part of a name. A space, which names do not have, goes to the list."""
 
     class Pressed(Message):
         """A space, which no name needs."""
@@ -215,7 +215,7 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
     ]
 
     @dataclass
-    class Named(Message):
+    class NamesRead(Message):
         """The names of metrics and params, or why they cannot be read."""
 
         names: ColumnNames
@@ -232,7 +232,7 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
         with Vertical(id="dialog", classes="-columns") as dialog:
             dialog.border_title = Content("group by" if self._groups else "columns")
             yield _Search(placeholder="type a part of a name", id="answer", compact=True)
-            yield ColumnList(() if self._groups else self._before)
+            yield ColumnPicker(() if self._groups else self._before)
             yield Static(styled.loading(), id="reading", markup=False)
             yield Static(self._keys(), id="choices", markup=False)
 
@@ -252,55 +252,56 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
     @work(thread=True, exit_on_error=False)
     def _read_names(self) -> None:
         try:
-            found = self.Named(self._read())
+            found = self.NamesRead(self._read())
         except AlborError as error:
-            found = self.Named(ColumnNames(), error.message)
+            found = self.NamesRead(ColumnNames(), error.message)
         self.post_message(found)
 
-    @on(Named)
-    def _show_names(self, message: Named) -> None:
+    @on(NamesRead)
+    def _show_names(self, message: NamesRead) -> None:
         reading = self.query_one("#reading", Static)
         reading.display = bool(message.problem)
         reading.update(styled.text(clean(message.problem), "$warning"))
         self._take(message.names)
 
     def _take(self, names: ColumnNames) -> None:
-        listing = self.query_one(ColumnList)
-        listing.entries = entries_of(names, groups=self._groups)
+        listing = self.query_one(ColumnPicker)
+        listing.entries = column_entries(names, groups=self._groups)
         listing.find(self.query_one(_Search).value)
 
     @on(Input.Changed)
     def _find(self, event: Input.Changed) -> None:
         event.stop()
-        self.query_one(ColumnList).find(event.value)
+        self.query_one(ColumnPicker).find(event.value)
 
     @on(_Search.Pressed)
     def _toggle(self) -> None:
         if not self._groups:
-            self.query_one(ColumnList).toggle()
+            self.query_one(ColumnPicker).toggle()
 
     def action_move(self, by: int) -> None:
-        self.query_one(ColumnList).action_move(by)
+        self.query_one(ColumnPicker).action_move(by)
 
     def action_order(self, by: int) -> None:
         if not self._groups:
-            self.query_one(ColumnList).move_column(by)
+            self.query_one(ColumnPicker).move_column(by)
 
     @on(LineList.Chosen)
     def action_choose(self) -> None:
         """Take the columns as they are; with nothing but a name typed, the one that was found."""
-        listing = self.query_one(ColumnList)
+        listing = self.query_one(ColumnPicker)
         entry = listing.current
         if self._groups:
             self.dismiss(None if entry is None else ColumnChoice(group=entry.key))
             return
         is_typed = bool(self.query_one(_Search).value.strip())
-        if is_typed and tuple(listing.chosen) == self._before:
+        is_new = entry is not None and entry.key not in listing.chosen
+        if is_typed and is_new and tuple(listing.chosen) == self._before:
             listing.toggle()
         self.dismiss(ColumnChoice(_unless_usual(listing.chosen)))
 
     def action_sort(self) -> None:
-        listing = self.query_one(ColumnList)
+        listing = self.query_one(ColumnPicker)
         entry = listing.current
         if entry is None or self._groups:
             return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.binding import Binding
@@ -15,12 +17,18 @@ from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
 from albor_tui.screens.base.named_views import NamedViewScreen
-from albor_tui.screens.runs.grouping import title_of
+from albor_tui.screens.runs.grouping import GROUPS, column_title
 from albor_tui.screens.runs.judged import JudgedRunsScreen
 from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.order import RECENT
 from albor_tui.widgets.run_columns import COLUMNS, METRIC
 from albor_tui.widgets.run_table import RunTable
+
+if TYPE_CHECKING:
+    from albor_core.store.query.column_names import ColumnNames
+
+MOST_PLACES = 1_000  # metrics, and params, that the palette looks through
+SUMS = (METRIC, "trend", "done")  # columns that a list is not put in order by
 
 
 @dataclass
@@ -51,6 +59,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     def __init__(self) -> None:
         super().__init__()
         self._listing = RunListing()
+        self._names: ColumnNames | None = None  # of metrics and params, once the palette asked
         self.wanted = CellsWanted()
         """What the thread that polls is to read; written and read whole."""
 
@@ -69,7 +78,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
             self.poll_now()
 
     @on(CellsRead)
-    def take_cells(self, message: CellsRead) -> None:
+    def show_cells(self, message: CellsRead) -> None:
         question = self._listing.query
         self._listing.cells = message.cells
         if question == self._listing.query:
@@ -80,6 +89,7 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     # -- order -----------------------------------------------------------------------------------
 
     def action_sort(self) -> None:
+        self._listing.metrics = self.cockpit.views.metrics
         self._listing.next_order()
         self._sorted()
 
@@ -101,6 +111,45 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
     def action_metric(self) -> None:
         super().action_metric()
         self.list_runs()
+
+    def read_places(self) -> None:
+        self._names = self.desk.column_names()
+
+    def places(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
+        """Orders, columns and groups; of a list that is long, those that most runs have."""
+        listing, names = self._listing, self._names
+        known: list[tuple[str, str]] = []
+        params: list[tuple[str, str]] = []
+        if names is not None:
+            known = [(key, f"metric of {counted(n, 'run')}") for key, n in names.metrics]
+            params = [(key, f"param of {counted(n, 'run')}") for key, n in names.params]
+        known, params = known[:MOST_PLACES], params[:MOST_PLACES]
+        built_in = [(column.key, "column") for column in COLUMNS if column.key not in SUMS]
+        for key, about in (*known, *params):
+            verb = "Remove" if key in listing.keys else "Add"
+            yield f"{verb} column {clean(key)}", about, partial(self._toggle_column, key)
+        for key, about in (*built_in, *known, *params):
+            if key != listing.sorted_by:
+                yield f"Sort by {clean(column_title(key))}", about, partial(self._sort_by, key)
+        groups = [(key, "column") for key in GROUPS]
+        for key, about in (*groups, *params):
+            if key != listing.group:
+                yield f"Group by {clean(column_title(key))}", about, partial(self._group_by, key)
+        if listing.group:
+            yield "Group by nothing", "every run in one list", partial(self._group_by, "")
+
+    def _sort_by(self, key: str) -> None:
+        self._listing.order_by(key)
+        self._sorted()
+
+    def _group_by(self, key: str) -> None:
+        self._listing.group_by(key)
+        self._grouped()
+
+    def _toggle_column(self, key: str) -> None:
+        self._listing.toggle_column(key)
+        self.keep_view(**self._listing.shown)
+        self.list_runs(is_asked=True)
 
     # -- columns ---------------------------------------------------------------------------------
 
@@ -132,20 +181,19 @@ class ArrangingScreen(NamedViewScreen, JudgedRunsScreen):
 
         def choose(choice: Any) -> None:
             if choice is not None:
-                self._listing.group_by(choice.group or "")
-                self._grouped()
+                self._group_by(choice.group or "")
 
         self.app.push_screen(ColumnsScreen((), self.desk.column_names, groups=True), choose)
 
     def _grouped(self) -> None:
         group = self._listing.group
         self.keep_view(**self._listing.shown)
-        words = f"grouped by {clean(title_of(group), limit=60)}: enter unfolds, z all"
+        words = f"grouped by {clean(column_title(group), limit=60)}: enter unfolds, z all"
         self.show_message(words if group else "not grouped", "$ink-muted")
         self.list_runs(is_asked=True)
 
-    @on(RunTable.Unfolded)
-    def fold_group(self, message: RunTable.Unfolded) -> None:
+    @on(RunTable.GroupToggled)
+    def fold_group(self, message: RunTable.GroupToggled) -> None:
         self.fold(message.label)
 
     def fold(self, label: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.content import Content
 
@@ -15,13 +15,13 @@ from albor_core.run.status import SILENT, worst_status
 from albor_core.run.values.lenient import real
 from albor_core.store.query.group import Band, band
 from albor_tui.look import glyphs
-from albor_tui.look.digits import NumberFormat, format_of
+from albor_tui.look.digits import NumberFormat, number_format
 from albor_tui.look.themes import STATE_TONE
-from albor_tui.screens.runs.order import better_of, value_in
+from albor_tui.screens.runs.order import better_side, values_in
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.own_columns import UNREAD
-from albor_tui.widgets.run_columns import BUILT_IN, TableColumn
-from albor_tui.widgets.run_lines import GroupLine, GroupLines
+from albor_tui.widgets.run_columns import BUILT_IN
+from albor_tui.widgets.run_list.lines import GroupLine, GroupLines
+from albor_tui.widgets.run_list.own_columns import UNREAD
 
 GROUPS = ("experiment", "status", "tags", "host")
 """What every list is grouped by in turn; params by which its runs differ follow."""
@@ -32,7 +32,7 @@ _NOISE = 1e-9  # of a mean: what adding up leaves of a spread of nothing
 _PLUS_MINUS = "\u00b1"
 
 
-def title_of(key: str) -> str:
+def column_title(key: str) -> str:
     """What a group is called by its column."""
     return BUILT_IN[key].title if key in BUILT_IN else key
 
@@ -43,24 +43,22 @@ def grouped(
     cells: RunCells,
     *,
     metric: str = "",
-    columns: Sequence[TableColumn] = (),
-    unfolded: Collection[str] = (),
+    own: Sequence[str] = (),
     sort: str = "",
     is_falling: bool = False,
 ) -> tuple[tuple[RunView, ...], GroupLines]:
-    """The same rows with those of a group together, and the headings. `columns` are those of the
-    list: the user's figures among them are told of each group, too. The groups stand in the order
-    of their values, or as `sort` says in that of their mean metrics ("mean") or of their first runs
-    ("first").
+    """The same rows with those of a group together, and the headings, all folded: with the mean of
+    the metric, and of the user's `own` columns that are figures. The groups stand in the order of
+    their values, or as `sort` says of their mean metrics ("mean") or their first runs ("first").
     """
-    values: dict[str, object] = {}
-    for view in rows:
-        value = value_in(view, key, cells)
-        value = _NOTHING.get(key) if not value and key in _NOTHING else value
-        values[view.id] = NOT_READ if value is UNREAD else value
-    others = {metric, key, *cells.params}
-    own = [column.key for column in columns if column.is_own and column.key not in others]
-    figures = {name: _figures(rows, name, cells) for name in (metric, *own) if name}
+    values = values_in(rows, key, cells)
+    for run, value in values.items():
+        if value is UNREAD:
+            values[run] = NOT_READ
+        elif not value and key in _NOTHING:
+            values[run] = _NOTHING[key]
+    others = [name for name in own if name not in {metric, key, *cells.params}]
+    figures = {name: _figures(rows, name, cells) for name in (metric, *others) if name}
     by_id = {view.id: view for view in rows}
     found = group_runs(
         [*by_id],
@@ -74,15 +72,14 @@ def grouped(
     elif sort == "mean":
         found = tuple(sorted(found, key=lambda group: _place_by_mean(group, is_falling)))
     found = tuple(sorted(found, key=lambda group: group.label == NOT_READ))
-    texts = _Texts(found, figures, metric, better_of(metric, rows))
+    texts = _Texts(found, figures, metric, better_side(metric, rows))
     lines, arranged = [], list[RunView]()
     for at, group in enumerate(found):
         views = [by_id[run] for run in group.runs]
-        is_folded = group.label not in unfolded
         cells_of = texts.cells(at, _states(views))
-        lines.append(GroupLine(group.label.strip(), len(arranged), len(views), is_folded, cells_of))
+        lines.append(GroupLine(group.label.strip(), len(arranged), len(views), True, cells_of))
         arranged += views
-    return tuple(arranged), GroupLines((title_of(key), *texts.titles), tuple(lines))
+    return tuple(arranged), GroupLines((column_title(key), *texts.titles), tuple(lines))
 
 
 def _place_by_mean(group: RunGroup, is_falling: bool) -> tuple[bool, float]:
@@ -91,7 +88,7 @@ def _place_by_mean(group: RunGroup, is_falling: bool) -> tuple[bool, float]:
 
 
 def _figures(rows: Sequence[RunView], key: str, cells: RunCells) -> Mapping[str, float | None]:
-    return {view.id: _number(value_in(view, key, cells)) for view in rows}
+    return {run: _number(value) for run, value in values_in(rows, key, cells).items()}
 
 
 class _Texts:
@@ -120,8 +117,8 @@ class _Texts:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        own = [title_of(key) for key, _ in self._bands if key != self._metric]
-        metric = (title_of(self._metric),) if self._metric else ()
+        own = [column_title(key) for key, _ in self._bands if key != self._metric]
+        metric = (column_title(self._metric),) if self._metric else ()
         delta = ("vs best",) if self._best is not None else ()
         return ("n", *metric, *delta, "state", *own)
 
@@ -149,7 +146,7 @@ class _Texts:
 
 def _format_of(bands: Sequence[Band], key: str) -> NumberFormat:
     """Means are told apart, and a spread has two digits at least."""
-    shape = format_of((one.mean for one in bands), key)
+    shape = number_format((one.mean for one in bands), key)
     spreads = [s for one in bands if (s := one.std) and s > _NOISE * abs(one.mean or 0.0)]
     if shape.has_exponent or shape.is_bytes or not spreads or not math.isfinite(min(spreads)):
         return shape

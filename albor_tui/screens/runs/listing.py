@@ -17,21 +17,21 @@ from albor_tui.look import glyphs
 from albor_tui.messages import FilterAnswered
 from albor_tui.model.desk import Matches, RunQuery
 from albor_tui.model.selection import RunSelection
-from albor_tui.screens.runs.grouping import GROUPS, MOST_PARAMS, grouped, title_of
+from albor_tui.screens.runs.grouping import GROUPS, MOST_PARAMS, column_title, grouped
 from albor_tui.screens.runs.order import (
     RECENT,
-    Order,
+    ColumnOrder,
     arrange,
     chosen,
+    column_order,
     is_plain,
     my_metric,
-    order_of,
     orders_of,
 )
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.own_columns import OwnColumns
-from albor_tui.widgets.run_columns import BUILT_IN, COLUMNS, METRIC, TableColumn, key_of
-from albor_tui.widgets.run_lines import GroupLines
+from albor_tui.widgets.run_columns import BUILT_IN, COLUMNS, METRIC, TableColumn, column_key
+from albor_tui.widgets.run_list.lines import GroupLines
+from albor_tui.widgets.run_list.own_columns import OwnColumns
 
 if TYPE_CHECKING:
     from albor_core.feed.workspace.views import View
@@ -61,13 +61,17 @@ class RunListing:
         self._own = OwnColumns()
         self._columns: tuple[TableColumn, ...] = COLUMNS
         self._made_of: tuple[object, ...] = ()
+        self._arranged: tuple[RunView, ...] = ()
+        self._arranged_of: tuple[object, ...] = ()  # what they were made of
+        self._grouped: tuple[tuple[RunView, ...], GroupLines] = ((), GroupLines())
+        self._grouped_of: tuple[object, ...] = ()
         self._shown: tuple[RunView, ...] = ()
         self._matches: Matches | None = None  # what the store keeps, where it was asked
         self._asked_at = 0.0
 
     def show(self, view: View) -> None:
         """Ask what a view asks."""
-        self.words, self.order = view.filter, key_of(view.sort) or RECENT
+        self.words, self.order = view.filter, column_key(view.sort) or RECENT
         self.is_reversed = view.is_reversed
         self.group_by(view.group)
         self.choose_columns(view.columns)
@@ -90,9 +94,9 @@ class RunListing:
         return RunQuery(self.words, order.store, order.is_falling != self.is_reversed)
 
     @property
-    def _order(self) -> Order | None:
+    def _order(self) -> ColumnOrder | None:
         key = self.sorted_by
-        return None if key == RECENT else order_of(key, self.view.rows, self.cells)
+        return None if key == RECENT else column_order(key, self.view.rows, self.cells)
 
     @property
     def sorted_by(self) -> str:
@@ -179,9 +183,8 @@ class RunListing:
         return True
 
     def next_order(self) -> None:
-        """Order by the next column."""
-        if not self.metric:
-            self.metric = my_metric(self.view.rows, self.metrics)
+        """ColumnOrder by the next column."""
+        self.metric = my_metric(self.view.rows, self.metrics)
         orders = orders_of((column.key for column in self.columns_shown), self.metric)
         at = orders.index(self.sorted_by) if self.sorted_by in orders else -1
         self.order_by(orders[(at + 1) % len(orders)])
@@ -197,15 +200,15 @@ class RunListing:
         )
 
     def order_by(self, key: str) -> None:
-        """Order by this column, best or first values first; the same again turns it round."""
-        key = key_of(key) or RECENT
+        """ColumnOrder by this column, best or first values first; the same again turns it round."""
+        key = column_key(key) or RECENT
         is_same = key == self.order
         self.is_reversed = is_same and not self.is_reversed
         self.order = key
 
     def group_by(self, key: str) -> None:
         """Group by this column, "" for none: each group is its heading at first."""
-        key = key_of(key)
+        key = column_key(key)
         if key != self.group:
             self.group, self.unfolded = key, frozenset()
 
@@ -222,9 +225,19 @@ class RunListing:
         """Fold all groups; unfold all where all are folded."""
         self.unfolded = frozenset() if self.unfolded & {*labels} else frozenset(labels)
 
+    def toggle_column(self, key: str) -> None:
+        """Add a column behind the user's own, or take it away."""
+        keys = [*(self.keys or (column.key for column in COLUMNS))]
+        if key in keys:
+            keys.remove(key)
+        else:
+            own = (at for at, one in enumerate(keys) if one == "name" or one not in BUILT_IN)
+            keys.insert(max(own, default=-1) + 1, key)
+        self.choose_columns(keys)
+
     def choose_columns(self, keys: Sequence[str]) -> None:
         """Show these columns; the usual ones where there are none."""
-        self.keys = tuple(dict.fromkeys(map(key_of, keys)))
+        self.keys = tuple(dict.fromkeys(map(column_key, keys)))
         self._made_of = ()
         self._own = OwnColumns()
 
@@ -245,25 +258,36 @@ class RunListing:
         matches = self._matches if self.needs_store else None
         only = None if matches is None else matches.ids
         only = frozenset() if self.is_unanswered and not self.is_plain else only
-        rows = chosen(self.view.rows, self.words if only is None else "", only)
-        self.metric = my_metric(rows, self.metrics)
-        arranged = arrange(rows, self._order, reverse=self.is_reversed)
-        groups = GroupLines()
-        if self.group:
+        words = self.words if only is None else ""
+        asked = (words, self.order, self.is_reversed, self.metrics)
+        made_of = (self.view.rows, only, asked, self.cells)
+        if made_of != self._arranged_of:  # a key that folds or selects moves no run
+            rows = chosen(self.view.rows, words, only)
+            self.metric = my_metric(rows, self.metrics)
+            self._arranged = arrange(rows, self._order, reverse=self.is_reversed)
+            self._arranged_of, self._grouped_of = made_of, ()
+        if not self.group:
+            self._shown = self._arranged
+            return self._arranged, GroupLines()
+        self._shown, lines = self._group()
+        return self._shown, lines.unfolded(self.unfolded)
+
+    def _group(self) -> tuple[tuple[RunView, ...], GroupLines]:
+        made_of = (self.group, self.keys)
+        if made_of != self._grouped_of:
             by = self.sorted_by
             sort = "" if by in (RECENT, self.group) else "mean" if by == self.metric else "first"
-            arranged, groups = grouped(
-                arranged,
+            self._grouped = grouped(
+                self._arranged,
                 self.group,
                 self.cells,
                 metric=self.metric,
-                columns=self._columns,
-                unfolded=self.unfolded,
+                own=[key for key in self.keys if key not in BUILT_IN],
                 sort=sort,
                 is_falling=not self.is_rising,
             )
-        self._shown = arranged
-        return arranged, groups
+            self._grouped_of = made_of
+        return self._grouped
 
     def count(self, shown: int) -> str:
         """How many runs are listed, of how many."""
@@ -292,13 +316,13 @@ class RunListing:
         elif self.words:
             parts.append(styled.text(f"/{self.words}  ", "$accent"))
         if self.group:
-            parts.append(styled.text(f"by {title_of(self.group)}  ", "$ink-muted"))
+            parts.append(styled.text(f"by {column_title(self.group)}  ", "$ink-muted"))
         if gone := [key for key in self.keys if key in self.cells.absent]:
             names = ", ".join(clean(key, limit=40) for key in gone[:2])
             more = f" and {counted(len(gone) - 2, 'other column')}" if len(gone) > 2 else ""
             parts.append(styled.text(f"no run has {names}{more}  ", "$warning"))
         if max(len(self.view.rows), self.view.total):
             arrow = glyphs.current.arrow_up if self.is_rising else glyphs.current.arrow_down
-            by = title_of(self.sorted_by)
+            by = column_title(self.sorted_by)
             parts.append(styled.text(f"{arrow} {by}", "$ink-muted"))
         return Content("").join(parts)

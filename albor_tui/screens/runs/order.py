@@ -15,9 +15,8 @@ from albor_core.run.headlines import HEADLINES, STORED
 from albor_core.run.status import SILENT
 from albor_core.run.values.directions import direction
 from albor_core.store.query.terms import STATS
-from albor_core.store.rows.run_row import Param
-from albor_tui.widgets.own_columns import UNREAD, value_of
 from albor_tui.widgets.run_columns import BUILT_IN, METRIC
+from albor_tui.widgets.run_list.own_columns import UNREAD, cell_value
 
 RECENT = "recent"  # the order of a list that was not given another
 DIED_S = 12 * 3600.0  # a death is news for the length of a night
@@ -25,7 +24,7 @@ _EXPERIMENTS = 3  # the largest, of which one says what is best
 _FIELDS = {one.key: one.name for one in HEADLINES if one.name in BUILT_IN and one.stat == "last"}
 
 
-class Order(NamedTuple):
+class ColumnOrder(NamedTuple):
     """How runs are put in order: by which value, whether the largest comes first, and what the
     store calls it.
     """
@@ -35,31 +34,31 @@ class Order(NamedTuple):
     store: str = "created"
 
 
-def state_of(view: RunView) -> str:
+def shown_state(view: RunView) -> str:
     """The state of a run as the list shows it."""
     return SILENT if view.is_silent else shown_word(view.status)
 
 
-_ORDERS: Mapping[str, Order] = {
-    "status": Order(state_of, store="status"),
-    "name": Order(lambda v: (v.name or v.id).lower(), store="name"),
-    "experiment": Order(lambda v: v.experiment.lower() or None, store="experiment"),
-    "done": Order(lambda v: v.step if v.progress is None else v.progress, True, "step"),
-    "duration": Order(lambda v: v.elapsed_s, True, "elapsed_s"),
-    "ends": Order(lambda v: v.eta_s if v.is_live else None),  # and those are always here
-    "alerts": Order(lambda v: v.alerts_open, True, "alerts"),
-    "step": Order(lambda v: v.step, True, "step"),
-    "created": Order(lambda v: v.created, True, "created"),
-    "seen": Order(lambda v: v.age_s, False, "last"),
-    "tags": Order(lambda v: " ".join(v.tags) or None),
-    "host": Order(lambda v: v.host or None, store="host"),
-    "kind": Order(lambda v: v.kind, store="kind"),
-    "seed": Order(lambda v: v.seed, store="seed"),
-    "commit": Order(lambda v: v.git_commit or None),
-    "attempts": Order(lambda v: v.attempts_total, True, "attempts"),
-    "id": Order(lambda v: v.id, store="id"),
+_ORDERS: Mapping[str, ColumnOrder] = {
+    "status": ColumnOrder(shown_state, store="status"),
+    "name": ColumnOrder(lambda v: (v.name or v.id).lower(), store="name"),
+    "experiment": ColumnOrder(lambda v: v.experiment.lower() or None, store="experiment"),
+    "done": ColumnOrder(lambda v: v.step if v.progress is None else v.progress, True, "step"),
+    "duration": ColumnOrder(lambda v: v.elapsed_s, True, "elapsed_s"),
+    "ends": ColumnOrder(lambda v: v.eta_s if v.is_live else None),  # and those are always here
+    "alerts": ColumnOrder(lambda v: v.alerts_open, True, "alerts"),
+    "step": ColumnOrder(lambda v: v.step, True, "step"),
+    "created": ColumnOrder(lambda v: v.created, True, "created"),
+    "seen": ColumnOrder(lambda v: v.age_s, False, "last"),
+    "tags": ColumnOrder(lambda v: " ".join(v.tags) or None),
+    "host": ColumnOrder(lambda v: v.host or None, store="host"),
+    "kind": ColumnOrder(lambda v: v.kind, store="kind"),
+    "seed": ColumnOrder(lambda v: v.seed, store="seed"),
+    "commit": ColumnOrder(lambda v: v.git_commit or None),
+    "attempts": ColumnOrder(lambda v: v.attempts_total, True, "attempts"),
+    "id": ColumnOrder(lambda v: v.id, store="id"),
     **{
-        one.name: Order(
+        one.name: ColumnOrder(
             lambda v, name=one.name: getattr(v, name),  # type: ignore[misc]
             one.better != "min",
             one.name,
@@ -70,7 +69,7 @@ _ORDERS: Mapping[str, Order] = {
 }
 
 
-def field_of(metric: str) -> str:
+def metric_column(metric: str) -> str:
     """The column of a metric: of a figure of the house its own."""
     return _FIELDS.get(metric, metric)
 
@@ -81,11 +80,11 @@ def my_metric(rows: Sequence[RunView], chosen: Mapping[str, str]) -> str:
     """
     for experiment, _ in Counter(view.experiment for view in rows).most_common(_EXPERIMENTS):
         if name := leading_metric(experiment, rows, chosen):
-            return field_of(name)
+            return metric_column(name)
     return ""
 
 
-def better_of(key: str, rows: Iterable[RunView] = ()) -> str:
+def better_side(key: str, rows: Iterable[RunView] = ()) -> str:
     """The side on which a metric is better: as one of its runs says, or its name; "" if neither."""
     name, colon, stat = key.rpartition(":")
     name = name if colon and stat in STATS else key
@@ -97,19 +96,24 @@ def better_of(key: str, rows: Iterable[RunView] = ()) -> str:
     return (first.better if first is not None else direction(name)) or ""
 
 
-def value_in(view: RunView, key: str, cells: RunCells) -> Param | object:
-    """The value of any column for one run; UNREAD before the store was asked."""
-    order = _ORDERS.get(key)
-    return value_of(view, key, cells) if order is None else order.value(view)
+def values_in(rows: Iterable[RunView], key: str, cells: RunCells) -> dict[str, object]:
+    """The values of any column by run; UNREAD before the store was asked."""
+    if (order := _ORDERS.get(key)) is not None:
+        return {view.id: order.value(view) for view in rows}
+    known = cells.values.get(key, {})
+    return {
+        view.id: cell_value(view, key, cells) if view.is_live else known.get(view.id, UNREAD)
+        for view in rows
+    }
 
 
-def order_of(key: str, rows: Sequence[RunView], cells: RunCells) -> Order:
+def column_order(key: str, rows: Sequence[RunView], cells: RunCells) -> ColumnOrder:
     """The order by a column."""
     if key in _ORDERS:
         return _ORDERS[key]
-    return Order(
-        lambda view: value_of(view, key, cells),
-        better_of(key, rows) == "max",
+    return ColumnOrder(
+        lambda view: cell_value(view, key, cells),
+        better_side(key, rows) == "max",
         "created" if key in cells.absent or key in AMOUNTS else key,
     )
 
@@ -146,7 +150,7 @@ def chosen(
 
 
 def arrange(
-    rows: Sequence[RunView], order: Order | None = None, *, reverse: bool = False
+    rows: Sequence[RunView], order: ColumnOrder | None = None, *, reverse: bool = False
 ) -> tuple[RunView, ...]:
     """Rows in an order, ties in the order of the feed; what is not a number or not known comes
     last, turned round or not. Without an order the newest are first, those at work before them.

@@ -24,6 +24,7 @@ from albor_tui.screens.runs.preview import HighlightFollower, Preview
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.gpu_panel import GpuStrip
+from albor_tui.widgets.run_columns import TableColumn
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
@@ -89,6 +90,7 @@ class RunsScreen(ArrangingScreen):
         self._tails: dict[str, str] = {}  # behind names that are not unique, by id
         self._problem = ""  # as it stands above the list
         self._has_news = self._awaits_workspace = False
+        self._columns: tuple[TableColumn, ...] = ()  # as the table was last shown
         self._titles: tuple[str, Content] = ("", Content(""))
         self._highlighted: RunView | None = None  # read by the poll thread: one reference, atomic
         self._is_chosen = threading.Event()
@@ -154,7 +156,7 @@ class RunsScreen(ArrangingScreen):
                 if view.version != version:
                     is_first, version = version < 0, view.version
                     self.post_message(RunsChanged(view))
-                if (cells := overview.cells.look(self.wanted, view.rows)) is not None:
+                if (cells := overview.cells.read(self.wanted, view.rows)) is not None:
                     self.post_message(CellsRead(cells))
                     if is_first and view.rows:  # a chart before the other ten thousand rows
                         self._is_chosen.wait(CHOICE_S)
@@ -199,7 +201,8 @@ class RunsScreen(ArrangingScreen):
         self._listing.metrics = self.cockpit.views.metrics
         rows, groups = self._listing.arranged()
         table.sorted_by, table.is_rising = self._listing.sorted_column, self._listing.is_rising
-        table.show(rows, groups, self._tails, self._listing.columns(table.runs_in_view))
+        self._columns = self._listing.columns(table.runs_in_view)
+        table.show(rows, groups, self._tails, self._columns)
         self._look_at_metrics()
         self._title(len(rows))
         known, words = self._listing.view.is_complete, self._listing.words
@@ -285,7 +288,7 @@ class RunsScreen(ArrangingScreen):
         if self.query_one(Preview).show(message.view):
             self.poll_now()
 
-    @on(RunTable.Scrolled)
+    @on(RunTable.ColumnsScrolled)
     def name_columns(self) -> None:
         self._title(len(self.query_one(RunTable).runs))
 
@@ -296,7 +299,9 @@ class RunsScreen(ArrangingScreen):
         self._on_screen = table.visible_ids
         self.want(self._listing.cells_wanted(self._on_screen))
         columns = self._listing.columns(table.runs_in_view)
-        table.show(table.runs, table.groups, self._tails, columns)
+        if columns is not self._columns:  # each time that it is shown it says what is highlighted
+            self._columns = columns
+            table.show(table.runs, table.groups, self._tails, columns)
 
     @on(RunTable.Opened)
     def open_run(self, message: RunTable.Opened) -> None:

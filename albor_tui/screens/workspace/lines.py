@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from textual.content import Content
 
@@ -14,10 +14,10 @@ from albor_core.store.query.group import Band
 from albor_core.store.rows.run_row import Param
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.model.workspace import Workspace
+from albor_tui.screens.workspace.legend import BEST, LegendLine
 from albor_tui.screens.workspace.marks import LineMark
 from albor_tui.screens.workspace.reading import WorkspaceFacts
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.legend import BEST, LegendLine
 
 _WIDEST = 9  # cells of a figure
 _BUILT_IN = ("experiment", "state", "host", "tag")  # what runs are grouped by beside params
@@ -139,15 +139,24 @@ def _aligned(values: Sequence[float | None]) -> list[str]:
 
 def _spreads(bands: Sequence[Band]) -> list[str]:
     """Standard deviations with the digits of the means."""
-    means = _aligned([band.mean for band in bands])
-    digits = max((len(word.partition(".")[2]) for word in means if "e" not in word), default=0)
+    form = _form_beside([band.mean for band in bands])
     return [
-        ""
-        if band.std is None
-        else f"{glyphs.current.plus_minus} "
-        + (f"{band.std:.{digits}f}" if digits and band.std >= 10**-digits else f"{band.std:.1e}")
+        "" if band.std is None else f"{glyphs.current.plus_minus} {form(band.std)}"
         for band in bands
     ]
+
+
+def _form_beside(values: Sequence[float | None]) -> Callable[[float], str]:
+    """How differences of these values are written: with their digits behind the point, where that
+    says more than 0."""
+    words = [word for word in _aligned(values) if word[-1:].isdigit() and "e" not in word]
+    digits = max((len(word.partition(".")[2]) for word in words), default=0)
+
+    def form(value: float) -> str:
+        is_plain = words and (value == 0 or 10**-digits <= value < 10**_WIDEST)
+        return f"{value:.{digits}f}" if is_plain else quantity.exponent(value)
+
+    return form
 
 
 def gaps_to_best(
@@ -163,14 +172,14 @@ def gaps_to_best(
         return []
     best = min(known) if better == "min" else max(known)
     gaps = [None if value is None or not math.isfinite(value) else value - best for value in values]
-    words = _aligned([None if gap is None else abs(gap) for gap in gaps])
+    form = _form_beside(values)
     return [
         glyphs.current.missing
         if gap is None
         else BEST
         if gap == 0
-        else f"{'+' if gap > 0 else '-'}{word}"
-        for gap, word in zip(gaps, words, strict=True)
+        else f"{'+' if gap > 0 else '-'}{form(abs(gap))}"
+        for gap in gaps
     ]
 
 

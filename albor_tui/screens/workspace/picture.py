@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from textual.content import Content
 
 from albor_core.feed.view.run_view import RunView
 from albor_core.feed.workspace.bands import CurveBand
-from albor_core.run.values.clean import clean
+from albor_core.run.values.directions import Direction, direction
 from albor_core.run.values.quantity import counted
 from albor_core.store.rows.series import Series
 from albor_tui.screens.workspace.marks import LineMark
@@ -19,6 +20,7 @@ from albor_tui.screens.workspace.reading import Bands, Curves
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.curves import is_measured, trace
 from albor_tui.widgets.chart.data import ChartData, Trace
+from albor_tui.widgets.chart.reading import exact
 from albor_tui.widgets.chart_grid.whole_run import WholeRun
 
 LABEL = 24  # cells of a name beside a value
@@ -40,6 +42,7 @@ class LineCache:
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], _Made] = {}
         self._whole: dict[str, WholeRun] = {}
+        self._learned: dict[str, Mapping[str, Series]] = {}  # by run, the curves that came last
 
     def lines(
         self,
@@ -59,7 +62,9 @@ class LineCache:
         """Know the extent of each run, and its other measures of the way."""
         for view in views:
             own = {key: found[view.id] for key, found in curves.items() if view.id in found}
-            if own:
+            old = self._learned.get(view.id, {})
+            if own and (own.keys() != old.keys() or any(own[key] is not old[key] for key in own)):
+                self._learned[view.id] = own
                 self.whole(view.id).learn(view, own)
 
     def whole(self, run: str) -> WholeRun:
@@ -84,13 +89,22 @@ class OverlayPicture:
     marks: Mapping[str, LineMark] = field(default_factory=dict)
     """Of each run or group."""
     lifted: str = ""
+    """The label of the line that lies before the others."""
+    ways: Mapping[str, Direction | None] = field(default_factory=dict)
+    """In which direction metrics are better, where that was declared."""
     is_growing: bool = False
+    _charts: dict[str, ChartData] = field(default_factory=dict)
 
     @property
     def subject(self) -> str:
         return "workspace"
 
     def chart(self, key: str) -> ChartData:
+        if key not in self._charts:
+            self._charts[key] = self._chart(key)
+        return self._charts[key]
+
+    def _chart(self, key: str) -> ChartData:
         if key not in self.curves:
             return ChartData(empty="loading", subject=key)
         lines = self._bands(key) if self.bands is not None else self._runs(key)
@@ -99,6 +113,7 @@ class OverlayPicture:
             self.is_growing,
             extent=self._extent(),
             subject=key,
+            lifted=self.lifted,
             empty="" if self.members else "all hidden",
         )
 
@@ -130,7 +145,7 @@ class OverlayPicture:
             def make(
                 band: CurveBand = band, mark: LineMark = mark, line: str = line
             ) -> tuple[Trace, ...]:
-                return _band_lines(band, mark, clean(line, limit=LABEL))
+                return _band_lines(band, mark, short_label(line))
 
             spread, mean = self.cache.lines(key, f"group {line}", band, (mark,), make)
             spreads.append(spread)
@@ -150,7 +165,20 @@ class OverlayPicture:
         return [found[run] for runs in self.members.values() for run in runs if run in found]
 
     def title(self, key: str) -> Content:
-        return styled.text(key)
+        """The key, and the newest value of what is lifted, else the best newest value."""
+        title = styled.text(key)
+        found = {line.label: line for line in self.chart(key).traces if line.label and line.y}
+        known = {label: line.y[-1] for label, line in found.items() if math.isfinite(line.y[-1])}
+        if self.lifted in found:
+            value = found[self.lifted].y[-1]
+            words = (f"  {exact(value)}", "$ink" if math.isfinite(value) else "$error")
+            return Content.assemble(title, words, styled.text(f" {self.lifted}", "$ink-muted"))
+        way = self.ways.get(key) or direction(key)
+        if way is None or len(known) < 2:
+            return title
+        best = (min if way == "min" else max)(known, key=lambda label: known[label])
+        words = (f"  {exact(known[best])}", "$ink")
+        return Content.assemble(title, words, styled.text(f" best, {best}", "$ink-muted"))
 
     def why_empty(self, words: str) -> str:
         if not self.is_read:
@@ -160,20 +188,25 @@ class OverlayPicture:
         return "no metrics"
 
 
+def short_label(name: str) -> str:
+    """A name that has room beside a value."""
+    return styled.fit_middle(styled.text(name), LABEL).plain
+
+
 def short_labels(names: Mapping[str, str]) -> dict[str, str]:
     """Names that have room beside a value, by run; those that begin and end alike are numbered."""
     labels: dict[str, str] = {}
     used: Counter[str] = Counter()
     for run, name in names.items():
-        short = styled.fit_middle(styled.text(name), LABEL).plain
+        short = short_label(name)
         used[short] += 1
         labels[run] = short if used[short] == 1 else f"{short} {used[short]}"
     return labels
 
 
 def _band_lines(band: CurveBand, mark: LineMark, label: str) -> tuple[Trace, ...]:
-    """The band, faint, and the mean that lies on it."""
-    steps = tuple(band.steps)
-    spread = Trace(f"{mark.tone}-faint", steps, tuple(band.mean), tuple(band.low), tuple(band.high))
-    mean = Trace(mark.tone, steps, tuple(band.mean), label=label, letter=mark.letter)
-    return spread, replace(mean, dash=mark.dash)
+    """The band, and the mean that lies on it."""
+    steps, mean = tuple(band.steps), tuple(band.mean)
+    line = Trace(mark.tone, steps, mean, label=label, letter=mark.letter, dash=mark.dash)
+    spread = Trace(mark.tone, steps, mean, tuple(band.low), tuple(band.high), label, is_band=True)
+    return spread, line

@@ -25,10 +25,11 @@ from albor_tui.model.workspace import MOST_RUNS, Workspace
 from albor_tui.screens.base.metric_choice import MetricRound, choice_note
 from albor_tui.screens.base.named_views import NamedViewScreen
 from albor_tui.screens.workspace.group_choice import GroupChoice
+from albor_tui.screens.workspace.legend import Legend, LegendLine
 from albor_tui.screens.workspace.lines import drawn_groups, legend_of_groups, legend_of_runs
 from albor_tui.screens.workspace.marks import LineMark, marks_of_groups, marks_of_runs
 from albor_tui.screens.workspace.notes import about_x
-from albor_tui.screens.workspace.picture import LineCache, OverlayPicture, short_labels
+from albor_tui.screens.workspace.picture import LineCache, OverlayPicture, short_label, short_labels
 from albor_tui.screens.workspace.reading import (
     CurvesWindow,
     WorkspaceFacts,
@@ -42,7 +43,6 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.legend import Legend, LegendLine
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 LIFT_S = 0.12  # that the cursor rests on a line before its curves are lifted
@@ -211,9 +211,8 @@ class WorkspaceScreen(NamedViewScreen):
             for one in lines
             if one.is_shown
         }
-        lifted = next(
-            (one.key for one in lines if state.lifted and one.members == state.lifted), ""
-        )
+        labels = short_labels(names)
+        lifted = next((one for one in lines if state.lifted and one.members == state.lifted), None)
         self.query_one(ChartGrid).picture = OverlayPicture(
             cache=self._cache,
             keys=facts.keys or (),
@@ -222,9 +221,10 @@ class WorkspaceScreen(NamedViewScreen):
             curves=facts.curves,
             bands=facts.bands if self._groups and facts.groups == wanted else None,
             members=members,
-            labels=short_labels(names),
+            labels=labels,
             marks=marks,
-            lifted=lifted,
+            lifted="" if lifted is None else labels.get(lifted.key) or short_label(lifted.key),
+            ways={facts.metric: facts.better},
             is_growing=any(view.is_active and view.id in shown for view in facts.views),
         )
 

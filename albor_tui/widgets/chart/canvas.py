@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from textual import log, on
 from textual.content import Content
@@ -20,20 +22,29 @@ from textual.reactive import reactive
 from textual.timer import Timer
 
 from albor_core.run.light_dataclass import dataclass
-from albor_tui.look import glyphs
+from albor_tui.look import glyphs, quantity
 from albor_tui.look.run_colours import RUN_TONES
 from albor_tui.widgets.base.cells import CellWidget, words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.data import X_AXES, ChartData, Look, Trace
 from albor_tui.widgets.chart.frame import ChartFrame, Overlay, compose, measure
-from albor_tui.widgets.chart.lines import DrawnLines, extremes, project, snapped
-from albor_tui.widgets.chart.plot import Canvas, PlotJob
+from albor_tui.widgets.chart.lines import (
+    DrawnLines,
+    PointBeyond,
+    extremes,
+    points_beyond,
+    project,
+    snapped,
+    usual,
+)
+from albor_tui.widgets.chart.plot import MANY, Canvas, PlotJob
 from albor_tui.widgets.chart.reading import reading
 from albor_tui.widgets.chart.ticks import Range
 
 TONES = ("raw", *RUN_TONES)
 KINDS = ("alert", "warning", "restart", "rewind", "checkpoint", "phase")
 PACE_S = 2.0  # between two drawings of news: each costs about 1 KB on the link
+NEAR_ROWS = 1.5  # from a line to the pointer that lifts it
 BURST = 3  # drawings of a new subject that do not wait: its history comes in pieces
 
 
@@ -44,7 +55,7 @@ class ChartCanvas(CellWidget):
     COMPONENT_CLASSES = {f"chart--{name}" for name in (*TONES, *KINDS)} | {
         *(f"chart--{tone}-faint" for tone in TONES),
         *("chart--axis", "chart--label", "chart--grid", "chart--hair", "chart--unit"),
-        *("chart--broken", "chart--empty", "chart--value-raw"),
+        *("chart--broken", "chart--empty", "chart--value-raw", "chart--clip"),
     }
     data: reactive[ChartData] = reactive(ChartData(), init=False, repaint=False)
     look: reactive[Look] = reactive(Look(), init=False, repaint=False)
@@ -58,11 +69,19 @@ class ChartCanvas(CellWidget):
         drawn: DrawnLines
         canvas: Future[Canvas]
 
+    @dataclass
+    class LinesReady(Message):
+        """The lines of many traces have come from the plotting thread."""
+
+        asked: object
+        drawn: Future[DrawnLines]
+
     def __init__(
         self, heading: str = "", *, id: str | None = None, classes: str | None = None
     ) -> None:
         super().__init__(id=id, classes=classes)
         self._title = Content(heading)
+        self._scale = Content("")
         self.border_title = Content(heading)
         self._job: PlotJob | None = None
         self._painted: PlotJob | None = None
@@ -70,8 +89,11 @@ class ChartCanvas(CellWidget):
         self._drawn_for: tuple[Size, ChartData, Look] | None = None
         self.frame: ChartFrame | None = None
         self._canvas: Canvas = ()
+        self._awaited: Future[DrawnLines] | None = None
         self._broken: tuple[float, ...] = ()
+        self._clips: tuple[PointBeyond, ...] = ()
         self._y: Range | None = None
+        self._pointed = ""
         self._drawings, self._newest = 0, -math.inf
         self._timer: Timer | None = None
 
@@ -81,10 +103,17 @@ class ChartCanvas(CellWidget):
             self._title = title
             self.border_title = Content.assemble(title)
 
+    def _subtitle(self) -> None:
+        """Say on the lower border how the y axis counts, and what it leaves out, once."""
+        words = scale_note(self.look, self._clips)
+        if not words.is_same(self._scale):
+            self._scale = words
+            self.border_subtitle = Content.assemble(words)
+
     @property
     def is_painted(self) -> bool:
         """Whether the screen shows the newest data."""
-        if self._timer is not None:
+        if self._timer is not None or self._awaited is not None:
             return False
         return self._painted is self._job if self.data.has_points else self.frame is None
 
@@ -107,9 +136,11 @@ class ChartCanvas(CellWidget):
 
     def watch_data(self, old: ChartData, new: ChartData) -> None:
         if old.subject != new.subject:
-            self._drawings, self._y = 0, None
+            self._drawings, self._y, self._pointed = 0, None, ""
         elif old.lines and new.lines:
             self.has_grown(old)
+        if not new.has_lines_of(old):
+            self._drawings = 0  # what the user asked for comes at once
         wait = PACE_S - (time.monotonic() - self._newest)
         if self._drawings < BURST or wait <= 0 or not old.has_points:
             self._draw_news()
@@ -128,7 +159,7 @@ class ChartCanvas(CellWidget):
 
     def watch_look(self, old: Look, new: Look) -> None:
         if replace(old, cursor=None) != replace(new, cursor=None):
-            if old.is_log != new.is_log:
+            if (old.is_log, old.is_robust) != (new.is_log, new.is_robust):
                 self._y = None
             self._drawings = 0  # what the user asked for comes at once
             self._request()
@@ -149,49 +180,95 @@ class ChartCanvas(CellWidget):
 
     def _ask_for_canvas(self) -> None:
         self._drawn_for = self.content_size, self.data, self.look
+        self._awaited = None
         width, height = self.content_size
         if width < 12 or height < 3 or not self.data.has_points:
             self._forget("" if self.data.has_points else self.data.empty)
             return
         look = replace(self.look, axis=self.axis)
         x = look.window or self.whole
+        traces = self.data.traces
+        if len(traces) > MANY:  # as long as a frame or longer: not here
+            self._await_lines(partial(project, traces, look, x, width, self.lifted))
+            return
         guess = width - (self.frame.gutter if self.frame else 6)
-        laid = self._laid(look, x, guess)
-        if laid is not None and laid[1].canvas_width != guess:  # labels are not as wide as thought
-            laid = self._laid(look, x, laid[1].canvas_width)
-        if laid is None:
+        drawn = project(traces, look, x, guess, self.lifted)
+        frame = self._framed(drawn, look, x)
+        if frame is not None and frame.canvas_width != guess:  # labels are not as wide as thought
+            drawn = project(traces, look, x, frame.canvas_width, self.lifted)
+            frame = self._framed(drawn, look, x)
+        self._ask(drawn, frame)
+
+    def _await_lines(self, make: Callable[[], DrawnLines]) -> None:
+        asked = self._drawn_for
+
+        def tell(drawn: Future[DrawnLines]) -> None:  # in the plotting thread
+            if not drawn.cancelled():
+                self.post_message(self.LinesReady(asked, drawn))
+
+        self._awaited = plot.work(make)
+        self._awaited.add_done_callback(tell)
+
+    @on(LinesReady)
+    def _take_lines(self, message: LinesReady) -> None:
+        message.stop()
+        if message.drawn is not self._awaited:
+            return
+        self._awaited = None
+        if (error := message.drawn.exception()) is not None:
+            self._forget(f"cannot draw: {type(error).__name__}: {error}")
+            return
+        drawn, look = message.drawn.result(), replace(self.look, axis=self.axis)
+        self._ask(drawn, self._framed(drawn, look, look.window or self.whole))
+
+    def _ask(self, drawn: DrawnLines, frame: ChartFrame | None) -> None:
+        """Have lines drawn in their frame, if they are not the ones that are shown."""
+        if frame is None:
             self._forget("nothing above 0: no logarithm")
             return
-        drawn, frame = laid
         if extremes(drawn.lines) is not None:
             self._y = frame.y
-        y, size = frame.y, (frame.canvas_width, frame.canvas_height)
-        lines = tuple(snapped(line, x, y, *size) for line in drawn.lines)
+        x, y, size = frame.x, frame.y, (frame.canvas_width, frame.canvas_height)
+        lines = drawn.lines
+        if len(lines) <= 2 * MANY:
+            lines = tuple(snapped(line, x, y, *size) for line in lines)
         job = PlotJob(lines, *size, x, y, glyphs.current.is_ascii)
         if job != self._job:
             self._job = job
             self._paint(job, frame, drawn)
         elif self._painted is self._job:
-            self.frame, self._broken = frame, drawn.broken
-            self._show()
+            self._show_frame(frame, drawn)
 
-    def _laid(self, look: Look, x: Range, columns: int) -> tuple[DrawnLines, ChartFrame] | None:
-        """Lines drawn for so many columns, and their frame; None without anything that `look` can
-        show.
-        """
-        drawn = project(self.data.traces, look, x, columns)
-        ends = extremes(drawn.lines)
+    def _framed(self, drawn: DrawnLines, look: Look, x: Range) -> ChartFrame | None:
+        """The frame of lines; None without anything that `look` can show."""
+        ends = usual(drawn.points) if look.is_robust else extremes(drawn.lines)
         kind = "log" if look.is_log else "linear"
         if ends is None and look.is_log and look.window is None:
             return None
         held, marks = self._y, bool(self.data.marks)
         y = ticks.hold(held, *ends, kind) if ends is not None else held or Range(0.0, 1.0)
         is_log, size = look.is_log, self.content_size
-        return drawn, measure(size, x, y, axis=look.axis, is_log=is_log, has_marks=marks)
+        return measure(size, x, y, axis=look.axis, is_log=is_log, has_marks=marks)
+
+    @property
+    def lifted(self) -> str:
+        """The label of the lines that lie on top of all: of what the pointer is at, or of what the
+        data say."""
+        return self._pointed or self.data.lifted
+
+    def point_at(self, label: str) -> None:
+        """Lift the lines of this label while the pointer is there; "" lifts none."""
+        if label != self._pointed:
+            self._pointed = label
+            self._drawings = 0
+            self._request()
+            self._show()  # what the cursor reads of it
 
     def _forget(self, words: str) -> None:
         """Nothing to draw but words."""
         self._job, self._painted, self.frame, self._canvas = None, None, None, ()
+        self._clips = ()
+        self._subtitle()
         width, height = self.content_size
         self.show_rows(words_in_the_middle(words, width, height) if height else [])
 
@@ -215,8 +292,13 @@ class ChartCanvas(CellWidget):
         if error is not None:
             self._forget(f"cannot draw: {type(error).__name__}")
             return
-        self._painted, self.frame = message.job, message.frame
-        self._canvas, self._broken = message.canvas.result(), message.drawn.broken
+        self._painted, self._canvas = message.job, message.canvas.result()
+        self._show_frame(message.frame, message.drawn)
+
+    def _show_frame(self, frame: ChartFrame, drawn: DrawnLines) -> None:
+        self.frame, self._broken = frame, drawn.broken
+        self._clips = points_beyond(drawn.points, frame.y) if self.look.is_robust else ()
+        self._subtitle()
         self._show()
 
     def _show(self) -> None:
@@ -229,23 +311,40 @@ class ChartCanvas(CellWidget):
         look, traces = replace(self.look, axis=self.axis), self.data.traces
         places = tuple((self.x_at(mark.step), mark) for mark in self.data.marks)
         if look.cursor is None:
-            return Overlay(self._broken, places)
+            return Overlay(self._broken, places, clips=self._clips)
         at = self.x_at(look.cursor)
         here = frame.column(at)
         near = [mark for place, mark in places if here is not None and frame.column(place) == here]
         room = frame.canvas_width, frame.width
-        return Overlay(self._broken, places, at, reading(traces, near, look, frame.x, room))
+        words = reading(traces, near, look, frame.x, room, self.lifted)
+        return Overlay(self._broken, places, at, words, self._clips)
+
+    def line_at(self, column: int, row: int) -> str:
+        """The label of the line that is drawn nearest to a cell of the canvas; "" beside all."""
+        if self._job is None or self.frame is None:
+            return ""
+        place = self.frame.x_of(column)
+        rows = self.frame.canvas_height
+        near: list[tuple[float, int, str]] = []
+        for order, line in enumerate(self._job.lines):
+            level = line.level_at(place) if line.label and not line.is_band else None
+            if level is not None:
+                drawn = (self._job.y.high - level) / self._job.y.span * (rows - 1)
+                near.append((abs(drawn - row), -order, line.label))
+        distance, _, label = min(near, default=(math.inf, 0, ""))
+        return label if distance <= NEAR_ROWS else ""
 
     @property
     def ruled(self) -> Trace | None:
         """The trace whose measure of steps stands for the chart."""
-        traces = self.data.traces
-        known = [trace for trace in traces if self.axis in trace.rulers]
-        return next(iter((*known, *traces)), None)
+        traces, axis = self.data.traces, self.axis
+        known = (trace for trace in traces if axis in trace.rulers)
+        return next(known, next(iter(traces), None))
 
     def x_at(self, step: float) -> float:
         """The position of a step on the current x axis."""
-        return step if self.ruled is None else self.ruled.x_at(step, self.axis)
+        ruled = self.ruled
+        return step if ruled is None else ruled.x_at(step, self.axis)
 
     @property
     def whole(self) -> Range:
@@ -264,6 +363,19 @@ class ChartCanvas(CellWidget):
             return None
         axis = self.axis
         return self.ruled.step_at(window.low, axis), self.ruled.step_at(window.high, axis)
+
+
+def scale_note(look: Look, clips: Sequence[PointBeyond]) -> Content:
+    """What a y axis is that is not just any: log, p1-p99 ^ 1 clipped."""
+    g = glyphs.current
+    parts = [Content.styled("log", "$ink")] if look.is_log else []
+    if look.is_robust:
+        parts.append(Content.styled("p1-p99", "$ink"))
+    above = sum(clip.is_above for clip in clips)
+    marked = [(g.arrow_up, above), (g.arrow_down, len(clips) - above)]
+    if counts := [f"{glyph} {quantity.count(n)}" for glyph, n in marked if n]:
+        parts.append(Content.styled(f"{' '.join(counts)} clipped", "$warning"))
+    return Content("  ").join(parts)
 
 
 def whole_axis(first: float, last: float, is_growing: bool) -> Range:

@@ -13,8 +13,9 @@ from textual.message import Message
 
 from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.canvas import ChartCanvas
-from albor_tui.widgets.chart.data import ChartData, Look
-from albor_tui.widgets.chart.reading import Extreme, extremes_in, place_of
+from albor_tui.widgets.chart.data import ChartData, Look, Trace
+from albor_tui.widgets.chart.extremes import Extreme, farthest, next_place, place_of, places_in
+from albor_tui.widgets.chart.reading import FEW
 from albor_tui.widgets.chart.ticks import Range
 
 __all__ = ["Chart", "ChartData", "Look"]
@@ -40,12 +41,22 @@ class Chart(ChartCanvas, can_focus=True):
         ),
         Binding(
             "e",
-            "extreme",
+            "extreme(1)",
             "Extreme",
             show=False,
-            tooltip="Cursor to the next extreme; 0: the whole",
+            tooltip="Cursor to the next spike, NaN, alert or restart; 0: the whole",
         ),
-        Binding("y", "log", "Log", show=False, tooltip="Logarithmic y axis, and back"),
+        Binding(
+            "b", "extreme(-1)", "Extreme before", show=False, tooltip="Cursor to the one before"
+        ),
+        Binding("y", "log", "Log", show=False, tooltip="Logarithmic y axis of this chart"),
+        Binding(
+            "Y",
+            "robust",
+            "Robust",
+            show=False,
+            tooltip="y axis of this chart from p1 to p99 of what is shown: spikes lie at its edge",
+        ),
         Binding("X", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
         Binding(
             "full_stop,greater_than_sign",
@@ -75,8 +86,8 @@ class Chart(ChartCanvas, can_focus=True):
         """The answer to the key where no point stands out."""
 
     _grabbed: tuple[int, Range] | None = None  # the column and window where dragging began
-    _extremes: tuple[Extreme, ...] = ()  # of the line as it was at the first key
-    _extreme = -1  # which of them the cursor stands on
+    _places: tuple[Extreme, ...] = ()  # of the whole, as it was at the first key
+    _place: Extreme | None = None  # which of them the cursor was moved to
     _awaits_finer = False  # whether finer data are asked for, which tell its step
     brings_finer = False
     """Whether a narrower window brings finer data."""
@@ -85,18 +96,22 @@ class Chart(ChartCanvas, can_focus=True):
         super().watch_data(old, new)
         if old.subject != new.subject:
             self._forget_extremes()
-        elif self._awaits_finer and self.look.cursor is not None:
-            self._stand_on(self._extremes[self._extreme])
+        elif self._awaits_finer and self._place is not None and self.look.cursor is not None:
+            self._stand_on(self._place)
 
-    def action_extreme(self) -> None:
-        """The cursor to the next extreme, in a window in which its own step can be told."""
-        trace = self.ruled
-        if trace is not None and (not self._extremes or self.look.cursor is None):
-            self._extremes, self._extreme = extremes_in(trace), -1
-        if self._extremes:
-            self._extreme = (self._extreme + 1) % len(self._extremes)
-            self._stand_on(self._extremes[self._extreme])
-        elif trace is not None:
+    def action_extreme(self, direction: int) -> None:
+        """The cursor to the next place where something happened, or to the one before; without a
+        cursor to the one that stands out most. In a window in which its own step can be told."""
+        if not self._places or self.look.window is None:
+            self._places = places_in(self.data, self.lifted)
+        step = self.look.cursor if self.look.is_pinned else None
+        place = farthest(self._places)
+        if step is not None:
+            place = next_place(self._places, step, direction)
+        if place is not None:
+            self._place = place
+            self._stand_on(place)
+        elif self.data.has_points:
             self.post_message(self.NoExtreme())
 
     def action_picture(self) -> None:
@@ -104,11 +119,19 @@ class Chart(ChartCanvas, can_focus=True):
         self.post_message(self.PictureAsked(self))
 
     def _forget_extremes(self) -> None:
-        self._extremes, self._extreme, self._awaits_finer = (), -1, False
+        self._places, self._place, self._awaits_finer = (), None, False
+
+    def _trace_of(self, one: Extreme) -> Trace | None:
+        """The line that has a place; of a mark the one that stands for the chart."""
+        own = [trace for trace in self.data.traces if not trace.is_band]
+        if one.value is not None:
+            own = [trace for trace in own if trace.label == one.line]
+        ruled = self.ruled
+        return ruled if ruled in own else next(iter(own), ruled)
 
     def _stand_on(self, one: Extreme) -> None:
         """Move the cursor to the point that has the value, as precisely as the data allow."""
-        trace = self.ruled
+        trace = self._trace_of(one)
         if trace is None:
             return
         first, last, is_told = place_of(trace, one)
@@ -141,6 +164,9 @@ class Chart(ChartCanvas, can_focus=True):
 
     def action_log(self) -> None:
         self.set_look(replace(self.look, is_log=not self.look.is_log))
+
+    def action_robust(self) -> None:
+        self.set_look(replace(self.look, is_robust=not self.look.is_robust))
 
     def action_axis(self) -> None:
         """The next x axis that is known; the window shows the same steps."""
@@ -268,11 +294,16 @@ class Chart(ChartCanvas, can_focus=True):
             moved = event.x - self.gutter.left - self.frame.gutter - start
             look = replace(self.look, window=window)
             self.set_look(look.panned(self.whole, -moved / self.frame.canvas_width))
-        elif not self.look.is_pinned:
-            column = self._column_under(event)
+            return
+        column = self._column_under(event)
+        if len(self.data.lines) > FEW:
+            row = event.y - self.gutter.top
+            self.point_at("" if column is None else self.line_at(column, row))
+        if not self.look.is_pinned:
             step = None if column is None else self._nearest(self.frame.x_of(column))
             self.set_look(replace(self.look, cursor=step))
 
     def on_leave(self) -> None:
+        self.point_at("")
         if not self.look.is_pinned:
             self.set_look(replace(self.look, cursor=None))

@@ -13,8 +13,8 @@ from albor_tui.widgets.chart.plot import PlotLine
 from albor_tui.widgets.chart.ticks import Range
 
 X_AXES = ("step", "tokens", "time")
-# weight of what came before per thousandth of the axis; the same look at every zoom and every
-# spacing of points, as in W&B's time-weighted average
+# weight of a point per thousandth of the axis that it is away: the same look at every zoom and
+# every spacing of points
 SMOOTHINGS = (0.0, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 DEFAULT_SMOOTHING = 3
 DEEPEST = 1e-9  # of the whole axis: beyond it neighbours are the same float
@@ -40,6 +40,7 @@ class Trace:
     rulers: Mapping[str, Ruler] = field(default_factory=dict)
     unit: str = "step"  # of `x`; seconds where a run has no steps
     dash: int = 0  # see PlotLine
+    is_band: bool = False  # what lies between low and high, shaded
 
     def nearest(self, step: float) -> int | None:
         """The place of the point at `step` or next to it."""
@@ -73,7 +74,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class ChartData:
-    """Lines from the bottom layer to the top; a growing chart reserves room at its right.
+    """Lines from the bottom layer to the top; a growing chart reserves room at its right. Those
+    whose label is `lifted` lie on top of all, and the others are faint.
 
     `extent` is the first and last step of the run where it reaches beyond the lines, so that
     several charts share an axis. Another `subject` is another picture: it is drawn at once.
@@ -85,6 +87,7 @@ class ChartData:
     marks: tuple[Mark, ...] = ()
     extent: tuple[float, float] | None = None
     subject: str = ""
+    lifted: str = ""
     names: Mapping[str, str] = field(default_factory=dict)  # of lines in full, by their labels
 
     @property
@@ -97,9 +100,15 @@ class ChartData:
                 *(line.tone, line.x, line.y, line.low, line.high, line.label),
                 letter=line.letter,
                 dash=line.dash,
+                is_band=line.is_band,
             )
             for line in self.lines
         )
+
+    def has_lines_of(self, other: ChartData) -> bool:
+        """Whether it shows the lines of other data in the same way, with whatever points."""
+        labels, others = ([line.label for line in one.lines] for one in (self, other))
+        return self.lifted == other.lifted and labels == others
 
     @property
     def newest(self) -> float:
@@ -116,9 +125,10 @@ class ChartData:
 @dataclass(frozen=True)
 class Look:
     """The view of a chart. `window` is in units of the x axis, None the whole; `cursor`
-    is a step."""
+    is a step. A robust y axis holds the first to the last hundredth of what is shown."""
 
     is_log: bool = False
+    is_robust: bool = False
     axis: str = "step"
     smoothing: int = DEFAULT_SMOOTHING
     window: Range | None = None

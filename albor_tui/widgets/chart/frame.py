@@ -9,6 +9,7 @@ from albor_tui.look import glyphs
 from albor_tui.widgets.base.cells import Row, cells_of, row_of
 from albor_tui.widgets.chart import ticks
 from albor_tui.widgets.chart.data import Mark
+from albor_tui.widgets.chart.lines import PointBeyond
 from albor_tui.widgets.chart.plot import Canvas
 from albor_tui.widgets.chart.ticks import Range
 
@@ -105,12 +106,13 @@ def _placed(x: Range, width: int, kind: str, count: int) -> tuple[tuple[int, str
 @dataclass(frozen=True)
 class Overlay:
     """What lies over the lines: places that were not finite, marks at their places, the cursor's
-    place and what it reads."""
+    place and what it reads, points beyond the y axis."""
 
     broken: tuple[float, ...] = ()
     marks: tuple[tuple[float, Mark], ...] = ()
     cursor: float | None = None
     reading: tuple[tuple[str, str], ...] = ()
+    clips: tuple[PointBeyond, ...] = ()
 
 
 def compose(frame: ChartFrame, canvas: Canvas, overlay: Overlay) -> list[Row]:
@@ -125,6 +127,7 @@ def compose(frame: ChartFrame, canvas: Canvas, overlay: Overlay) -> list[Row]:
         row, at = (rows[-1] if frame.has_axis_line else bottom), frame.gutter + column
         if frame.has_axis_line or all(c == " " for c, _ in row[at - 1 : at + 2]):
             row[at] = cell
+    _draw_clips(frame, rows[: frame.canvas_height], overlay.clips)
     for place in overlay.broken:
         spot = frame.column(place)
         if spot is not None and rows:
@@ -189,6 +192,16 @@ def _mark_glyph(kind: str) -> str:
     if kind == "restart":
         return g.restarting
     return {"rewind": g.mark_rewind, "phase": g.mark_phase}.get(kind, g.mark_checkpoint)
+
+
+def _draw_clips(frame: ChartFrame, rows: list[Row], clips: Sequence[PointBeyond]) -> None:
+    g = glyphs.current
+    for clip in clips if rows else ():
+        column = frame.column(clip.place)
+        if column is not None:
+            tone = "clip" if clip.tone == "raw" else clip.tone.removesuffix("-faint")
+            row, glyph = (rows[0], g.arrow_up) if clip.is_above else (rows[-1], g.arrow_down)
+            row[frame.gutter + column] = (glyph, tone)
 
 
 def _draw_cursor(frame: ChartFrame, rows: list[Row], place: float) -> None:

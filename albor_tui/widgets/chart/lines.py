@@ -9,50 +9,137 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.data import Look, Trace
-from albor_tui.widgets.chart.plot import PlotLine
+from albor_tui.widgets.chart.plot import FAINT, MANY, MOST_KEPT, PlotLine
+from albor_tui.widgets.chart.smoothing import smoothed
 from albor_tui.widgets.chart.ticks import Range
 
 DOTS = 2  # across a cell of braille
 GAP = 8.0  # times the usual distance of neighbours: nothing was logged there
-_PER_MILLE = 1000.0
+BESIDE = 0.5  # of a window on either side, where smoothing still reads
+TAIL = 0.01  # of the values, at either end
 
 
 @dataclass(frozen=True)
 class DrawnLines:
-    """Lines ready for the canvas, and the places on the x axis where a value was not finite."""
+    """Lines ready for the canvas, which of them are points and not smoothed, and the places on the
+    x axis where a value was not finite."""
 
     lines: tuple[PlotLine, ...]
+    points: tuple[PlotLine, ...]
     broken: tuple[float, ...]
 
 
-def project(traces: Sequence[Trace], look: Look, x: Range, columns: int) -> DrawnLines:
-    """The traces as `look` wants them, on a canvas `columns` cells wide over `x`."""
+class PointBeyond(NamedTuple):
+    """A point beyond the y axis: its place on the x axis, whether it lies above, its tone."""
+
+    place: float
+    is_above: bool
+    tone: str
+
+
+class _Drawn(NamedTuple):
+    """What one trace comes to."""
+
+    raw: PlotLine
+    smooth: PlotLine | None
+    broken: tuple[float, ...]
+
+
+def project(
+    traces: Sequence[Trace], look: Look, x: Range, columns: int, lifted: str = ""
+) -> DrawnLines:
+    """The traces as `look` wants them, on a canvas `columns` cells wide over `x`. Of many noisy
+    ones only the smoothed lines are drawn. The one that is `lifted` lies on top, the others are
+    faint."""
+    is_many = len(traces) > MANY
+    make = _memory.drawn if is_many else _drawn
+    found = [make(trace, look, x, columns) for trace in traces]
+    noisy = sum(one.smooth is not None for one in found)
     lines: list[PlotLine] = []
     over: list[PlotLine] = []
-    broken: list[float] = []
-    is_shared = sum(trace.is_noisy for trace in traces) > 1
-    for trace in traces:
-        cut = visible(trace, look, x)
-        width = bucket_steps(cut, columns * DOTS)
-        packed = bucketed(cut, width)
-        broken += _broken(packed, look, x)
-        raw = replace(_placed(packed, look, x), letter=trace.letter, dash=trace.dash)
-        weight = look.weight
-        if not trace.is_noisy or not weight:
-            lines.append(raw)
-            continue
-        faint = "raw" if not is_shared else f"{trace.tone}-faint"
-        lines.append(replace(raw, tone=faint, dash=0))  # the smoothed line tells which it is
-        smooth = smoothed(replace(packed, low=(), high=()), look, x, weight)
-        over.append(replace(_placed(smooth, look, x), dash=trace.dash))
-    ordered = (*lines, *over) if is_shared else _under(lines, over)
-    return DrawnLines(tuple(_on_scale(line, look.is_log) for line in ordered), tuple(broken))
+    points: list[PlotLine] = []
+    for trace, (raw, smooth, _) in zip(traces, found, strict=True):
+        if smooth is not None:
+            over.append(smooth)
+            if noisy > MANY:
+                points.append(smooth)
+                continue
+            # the smoothed line tells which it is
+            raw = replace(raw, tone="raw" if noisy == 1 else faint(trace.tone), dash=0)
+        lines.append(raw)
+        points.append(raw)
+    ordered = (*lines, *over) if noisy > 1 else _under(lines, over)
+    if lifted and any(line.label == lifted for line in ordered):
+        ordered = _lift(ordered, lifted)
+    broken = [place for one in found for place in one.broken]
+    return DrawnLines(ordered, tuple(points), tuple(broken))
+
+
+def faint(tone: str) -> str:
+    """The tone of a line that lies under others."""
+    return tone if tone.endswith(FAINT) else f"{tone}-faint"
+
+
+def _lift(lines: Sequence[PlotLine], label: str) -> tuple[PlotLine, ...]:
+    bands = [line for line in lines if line.is_band]
+    rest = [line for line in lines if line.label != label and not line.is_band]
+    lifted = [line for line in lines if line.label == label and not line.is_band]
+    return (*bands, *(replace(line, tone=faint(line.tone)) for line in rest), *lifted)
+
+
+def _drawn(trace: Trace, look: Look, x: Range, columns: int) -> _Drawn:
+    cut = visible(trace, look, x)
+    width = bucket_steps(cut, columns * DOTS)
+    packed = bucketed(cut, width)
+    raw = _on_scale(_placed(packed, look, x), look.is_log)
+    tone = faint(trace.tone) if trace.is_band else trace.tone
+    raw = replace(raw, tone=tone, letter=trace.letter, dash=trace.dash, is_band=trace.is_band)
+    smooth = None
+    if trace.is_noisy and look.weight:
+        line = replace(_placed(smoothed_line(trace, look, x, columns), look, x), dash=trace.dash)
+        smooth = _on_scale(line, look.is_log)
+    return _Drawn(raw, smooth, tuple(_broken(packed, look, x)))
+
+
+def smoothed_line(trace: Trace, look: Look, x: Range, columns: int) -> Trace:
+    """The smoothed line of a trace, also of what is known of it beside the window: at the edges of
+    the canvas it is what it is inside."""
+    width = bucket_steps(visible(trace, look, x), columns * DOTS)
+    wide = visible(trace, look, x, beside=BESIDE)
+    packed = bucketed(replace(wide, nonfinite=()), width)
+    return smoothed(replace(packed, low=(), high=()), look, x, look.weight)
+
+
+class _Memory:
+    """What each of many traces came to, the latest last: of a line that comes or goes among a
+    hundred the others need not be made again. Any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[Trace, _Drawn]] = {}
+        self._lock = threading.Lock()
+
+    def drawn(self, trace: Trace, look: Look, x: Range, columns: int) -> _Drawn:
+        key = (id(trace), look.axis, look.smoothing, look.is_log, look.window, x, columns)
+        with self._lock:
+            known = self._known.pop(key, None)
+        if known is None or known[0] is not trace:
+            known = trace, _drawn(trace, look, x, columns)
+        with self._lock:
+            self._known[key] = known
+            if len(self._known) > MOST_KEPT:
+                del self._known[next(iter(self._known))]
+        return known[1]
+
+
+_memory = _Memory()
 
 
 def _under(lines: list[PlotLine], over: list[PlotLine]) -> tuple[PlotLine, ...]:
@@ -60,13 +147,14 @@ def _under(lines: list[PlotLine], over: list[PlotLine]) -> tuple[PlotLine, ...]:
     return (*lines[:1], *over, *lines[1:]) if lines and lines[0].tone == "raw" else (*lines, *over)
 
 
-def visible(trace: Trace, look: Look, x: Range) -> Trace:
-    """The part of a trace in the window and the neighbour on either side, for the line to reach
-    the edges."""
+def visible(trace: Trace, look: Look, x: Range, beside: float = 0.0) -> Trace:
+    """The part of a trace in the window, and that share of the window on either side, with the
+    neighbour there, for the line to reach the edges."""
     if look.window is None or not trace.x:
         return trace
-    first = max(0, bisect_left(trace.x, trace.step_at(x.low, look.axis)) - 1)
-    end = bisect_right(trace.x, trace.step_at(x.high, look.axis)) + 1
+    room = x.span * beside
+    first = max(0, bisect_left(trace.x, trace.step_at(x.low - room, look.axis)) - 1)
+    end = bisect_right(trace.x, trace.step_at(x.high + room, look.axis)) + 1
     return replace(
         trace,
         x=trace.x[first:end],
@@ -114,26 +202,6 @@ def _places(steps: Sequence[float], width: int) -> Iterator[tuple[int, int]]:
         j = bisect_left(steps, (steps[i] // width + 1) * width, i)
         yield i, j
         i = j
-
-
-def smoothed(trace: Trace, look: Look, x: Range, weight: float) -> Trace:
-    """Exponential moving average, bias-corrected (Kingma & Ba 2015, section 3) so that it starts at
-    the first value; `weight` is kept over each thousandth of the axis. Values that are not finite
-    do not enter, and there the line pauses."""
-    total = share = 0.0
-    before: float | None = None
-    ys = []
-    for step, value in zip(trace.x, trace.y, strict=True):
-        if not math.isfinite(value):
-            ys.append(math.nan)
-            continue
-        place = trace.x_at(step, look.axis)
-        gone = 1.0 if before is None else max(0.0, (place - before) / x.span * _PER_MILLE)
-        keep = weight**gone
-        total, share = keep * total + (1 - keep) * value, keep * share + (1 - keep)
-        before = place
-        ys.append(total / share if share else value)
-    return replace(trace, y=tuple(ys), nonfinite=())
 
 
 def _placed(trace: Trace, look: Look, x: Range) -> PlotLine:
@@ -229,11 +297,39 @@ def snapped(line: PlotLine, x: Range, y: Range, columns: int, rows: int) -> Plot
 
 def extremes(lines: Sequence[PlotLine]) -> tuple[float, float] | None:
     """The lowest and highest finite value drawn."""
-    values = [
+    values = _values(lines)
+    return (min(values), max(values)) if values else None
+
+
+def usual(lines: Sequence[PlotLine]) -> tuple[float, float] | None:
+    """The first and the last hundredth of the values drawn, so that a few do not press all others
+    into a row."""
+    values = sorted(_values(lines))
+    if not values:
+        return None
+    last = len(values) - 1
+    low, high = values[math.ceil(last * TAIL)], values[math.floor(last * (1 - TAIL))]
+    return (low, high) if low <= high else (values[0], values[-1])
+
+
+def _values(lines: Sequence[PlotLine]) -> list[float]:
+    return [
         v
         for line in lines
         for part in (line.y, line.low, line.high)
         for v in part
         if math.isfinite(v)
     ]
-    return (min(values), max(values)) if values else None
+
+
+def points_beyond(lines: Sequence[PlotLine], y: Range) -> tuple[PointBeyond, ...]:
+    """The points that lie beyond the limits, where each is drawn at the edge."""
+    found = []
+    for line in lines:
+        if not line.y or (min(line.low or line.y) >= y.low and max(line.high or line.y) <= y.high):
+            continue
+        edges = zip(line.x, line.low or line.y, line.high or line.y, strict=True)
+        for place, low, high in edges:
+            found += [PointBeyond(place, True, line.tone)] if y.high < high < math.inf else []
+            found += [PointBeyond(place, False, line.tone)] if -math.inf < low < y.low else []
+    return tuple(found)

@@ -14,19 +14,20 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from albor_core.run.light_dataclass import dataclass
 from albor_tui.widgets.chart.dashes import dashed
 from albor_tui.widgets.chart.ticks import Range
 
+_T = TypeVar("_T")
 _BRAILLE = 0x2800
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a dot, by column and row
 _EDGE = 0.5016  # of a cell, between the ends of an axis and those of the canvas
 MANY = 8  # lines of a chart: beyond that those of each are kept
 MOST_KEPT = 2_000
 TOGETHER_S = 0.05  # the first of many charts waits no longer
-_asked: deque[tuple[PlotJob, Future[Canvas]]] = deque()
+_asked: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
 _drawn: list[tuple[float, Callable[[], None]]] = []  # when, and who gives it back; one thread's
 LETTER_CELLS = 4  # of a chart for one letter, at the least
 FAINT = ("raw", "-faint")  # how the tones end that lie under another line
@@ -51,6 +52,17 @@ class PlotLine:
     letter: str = ""
     dash: int = 0
     is_band: bool = False
+
+    def level_at(self, place: float) -> float | None:
+        """The value where the line is drawn at a place of the x axis; None where it is not."""
+        i = bisect_left(self.x, place)
+        if i == len(self.x) or (i == 0 and self.x[0] > place):
+            return None
+        before = max(0, i - 1)
+        span = self.x[i] - self.x[before]
+        share = (place - self.x[before]) / span if span > 0 else 1.0
+        level = self.y[before] + (self.y[i] - self.y[before]) * share
+        return level if math.isfinite(level) else None
 
 
 @dataclass(frozen=True)
@@ -94,17 +106,22 @@ _kept: dict[_Place, tuple[PlotLine, Dots]] = {}  # the latest drawn last; one th
 def submit(job: PlotJob) -> Future[Canvas]:
     """Draw in the plotting thread. What is asked for together is given back together: each chart by
     itself would be a frame of its own."""
-    promise: Future[Canvas] = Future()
-    _asked.append((job, promise))
-    _thread().submit(_draw_next)
+    return work(partial(paint, job))
+
+
+def work(do: Callable[[], _T]) -> Future[_T]:
+    """Do something else that a chart waits for in the plotting thread."""
+    promise: Future[_T] = Future()
+    _asked.append((do, promise))
+    _thread().submit(_do_next)
     return promise
 
 
-def _draw_next() -> None:
-    job, promise = _asked.popleft()
+def _do_next() -> None:
+    do, promise = _asked.popleft()
     if promise.set_running_or_notify_cancel():
         try:
-            give: Callable[[], None] = partial(promise.set_result, paint(job))
+            give: Callable[[], None] = partial(promise.set_result, do())
         except Exception as error:  # whoever asked is told
             give = partial(promise.set_exception, error)
         _drawn.append((time.monotonic(), give))

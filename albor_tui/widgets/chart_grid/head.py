@@ -27,11 +27,13 @@ _KEYS = (
 class HeadFacts:
     """The contents of the line above the charts; metrics are counted from 1."""
 
-    first: int = 0
+    first: int = 0  # 0: no chart is on the screen
     last: int = 0
     found: int = 0
     total: int | None = None  # None: not read yet
+    folded: int = 0
     words: str = ""
+    problem: str = ""  # of the words as a regular expression
     axis: str = "step"
     look: Look = field(default_factory=Look)
     window: tuple[float, float] | None = None
@@ -74,8 +76,14 @@ def _left(facts: HeadFacts) -> Content:
     ]
     if facts.total is None:
         parts = [("loading", "$ink-muted")]
+    if facts.folded and not facts.found:
+        parts = [(f"{facts.folded} folded", "$ink-muted")]
+    elif facts.folded:
+        parts += [(f"{dot}{facts.folded} folded", "$ink-muted")]
     if facts.words:
         parts += [(" with ", "$ink-muted"), styled.text(facts.words, "$warning")]
+    if facts.problem:
+        parts = [styled.text(f"not a regex: {facts.problem}", "$error")]
     parts += [(f"{dot}x ", "$ink-muted"), (facts.axis, "$ink")]
     parts += [(f"{dot}smooth ", "$ink-muted"), slider(facts.look.smoothing)]
     if facts.look.is_log:

@@ -11,9 +11,9 @@ from textual.content import Content
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.quantity import counted
 from albor_core.store.rows.series import Series
-from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.curves import Curves
 from albor_tui.widgets.chart.data import ChartData
+from albor_tui.widgets.chart.head import chart_head
 from albor_tui.widgets.chart_grid.whole_run import WholeRun
 
 
@@ -89,7 +89,7 @@ class RunPicture:
         return () if found is None or found.is_empty else (found,)
 
     def title(self, key: str) -> Content:
-        return styled.text(key)
+        return chart_head(self.chart(key), key)
 
     def why_empty(self, words: str) -> str:
         if not self.is_read:

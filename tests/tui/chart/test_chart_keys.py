@@ -20,13 +20,13 @@ from textual.widgets import Input
 from albor_tui.screens.charts.curves import loss_chart
 from albor_tui.widgets.chart import canvas
 from albor_tui.widgets.chart.chart import Chart, ChartData
-from albor_tui.widgets.chart.data import Look, Trace
+from albor_tui.widgets.chart.data import Look, Mark, Trace
+from albor_tui.widgets.chart.extremes import extremes_in
 from albor_tui.widgets.chart.lines import bucketed
-from albor_tui.widgets.chart.reading import extremes_in
 from albor_tui.widgets.chart.ticks import Range
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.chart_grid.head import ChartHead
-from albor_tui.widgets.chart_grid.pages import first_shown, shape
+from albor_tui.widgets.chart_grid.pages import GridPages
 
 pytestmark = pytest.mark.slow
 SIZE = (80, 17)  # what a Run screen leaves of 80x24
@@ -325,10 +325,10 @@ async def test_the_grid_shows_and_asks_for_what_fits():
         assert grid.shown == KEYS[:4]
         assert len([chart for chart in grid.query(Chart) if chart.display]) == 4
         assert app.asked[-1].keys == KEYS[:4]
-        assert "1-4 of 19" in heads(app)
+        assert "1-4 of 12" in heads(app)
         await pilot.resize_terminal(160, 38)
-        await until(pilot, lambda: len(grid.shown) == 16)
-        await until(pilot, lambda: app.asked[-1].keys[:16] == KEYS[:16])
+        await until(pilot, lambda: grid.shown == KEYS)
+        await until(pilot, lambda: app.asked[-1].keys == KEYS)
 
 
 async def test_paging_and_moving_give_the_charts_other_keys():
@@ -344,7 +344,7 @@ async def test_paging_and_moving_give_the_charts_other_keys():
         await press(pilot, "pagedown")
         assert grid.shown == KEYS[6:10]
         await press(pilot, "end")
-        assert grid.shown == KEYS[16:]
+        assert grid.shown == KEYS[8:]
         await chosen(pilot, KEYS[-1])
         await press(pilot, "home")
         assert grid.shown == KEYS[:4]
@@ -366,12 +366,12 @@ async def test_search_keeps_what_contains_the_words_and_escape_ends_it():
     async with grid_stage() as (app, pilot, grid):
         await press(pilot, "slash")
         assert isinstance(app.focused, Input)
-        await press(pilot, *"LOSS")
+        await press(pilot, *"loss")
         assert [key for key in grid.shown if "loss" not in key] == []
         assert len(grid.shown) == 3
         await press(pilot, "enter")
         await until(pilot, lambda: not grid.has_class("-searching"))
-        assert "1-3 of 3 with LOSS" in heads(app)
+        assert "1-3 of 3 with loss" in heads(app)
         await chosen(pilot, "train/loss")
         await press(pilot, "escape")
         assert grid.shown == KEYS[:4]
@@ -383,7 +383,7 @@ async def test_search_keeps_what_contains_the_words_and_escape_ends_it():
 async def test_a_search_that_finds_nothing_says_so():
     async with grid_stage() as (_, pilot, grid):
         await press(pilot, "slash", *"zzz")
-        assert "none of 19 metrics matches zzz" in "\n".join(lines(grid.query(Chart).first()))
+        assert "none of 12 metrics matches zzz" in "\n".join(lines(grid.query(Chart).first()))
         await press(pilot, "escape")
         assert grid.shown == KEYS[:4]
 
@@ -436,19 +436,27 @@ async def test_a_double_click_opens_a_chart():
         await until(pilot, lambda: grid.shown == ("optim/lr",))
 
 
-async def test_all_charts_share_window_cursor_and_smoothing():
+async def test_charts_share_window_and_cursor_but_each_has_its_y_and_smoothing():
     async with grid_stage() as (app, pilot, grid):
         await press(pilot, "plus", "v", "full_stop", "y", "X")
-        looks = {chart.look for chart in grid.query(Chart)}
-        assert looks == {grid.look}
-        assert grid.look.window is not None
-        assert grid.look.cursor is not None
+        first, *others = [chart.look for chart in grid.query(Chart)]
+        assert first == grid.chosen_look
+        assert first.is_log
+        assert len(others) == 3
+        for look in others:
+            assert look == replace(first, is_log=False, smoothing=Look().smoothing)
+            assert look.window is not None
+            assert look.cursor is not None
         for chart in grid.query(Chart):
             assert any(tone == "hair" for row in chart._rows for _, tone in row)
         said = heads(app)
         assert "tokens" in said
         assert "log" in said
         assert "steps" in said
+        await press(pilot, "v", "shift+right")
+        assert "log" not in heads(app)
+        await press(pilot, "pagedown", "home")
+        assert [chart.look.is_log for chart in grid.query(Chart)] == [True, False, False, False]
 
 
 async def test_zooming_asks_for_the_window_and_half_of_it_on_either_side():
@@ -472,7 +480,7 @@ async def test_a_zoomed_grid_still_knows_the_whole_run():
         low, high = chart.steps_shown
         assert 0.9 * LAST < low < high <= LAST + 1
         await press(pilot, *["minus"] * 5)
-        assert grid.look.window is None
+        assert grid.chosen_look.window is None
         assert app.asked[-1].lo is None
 
 
@@ -493,9 +501,9 @@ async def test_the_same_wish_is_not_said_twice():
 
 
 async def test_new_metrics_appear_and_the_chosen_one_stays():
-    async with grid_stage() as (app, pilot, grid):
+    async with grid_stage(keys=KEYS[:9]) as (app, pilot, grid):
         await press(pilot, "down")
-        app.bring_keys(("a/first", *KEYS))
+        app.bring_keys(("a/first", *KEYS[:9]))
         await settled(pilot)
         await chosen(pilot, "optim/lr")
         assert "a/first" in grid.shown
@@ -511,26 +519,19 @@ async def test_a_run_without_metrics_says_so():
 @pytest.mark.parametrize(
     "size, count, columns_and_rows",
     [
-        ((80, 16), 40, (2, 2)),
-        ((120, 28), 40, (3, 3)),
-        ((160, 37), 40, (4, 4)),
+        ((80, 16), 12, (2, 2)),
+        ((120, 28), 12, (3, 3)),
+        ((160, 37), 12, (3, 4)),
         ((160, 37), 4, (1, 4)),
-        ((500, 140), 40, (3, 14)),
-        ((30, 6), 40, (1, 1)),
-        ((80, 16), 0, (1, 1)),
+        ((500, 140), 12, (1, 12)),
+        ((30, 6), 12, (1, 1)),
     ],
 )
 def test_as_many_charts_as_can_be_read(size, count, columns_and_rows):
-    assert shape(*size, count) == columns_and_rows
-
-
-def test_the_first_chart_moves_as_little_as_it_must():
-    def first(at: int, old: int) -> int:
-        return first_shown(at, old, 2, 2, 9)
-
-    assert [first(0, 0), first(3, 0), first(4, 0), first(8, 0)] == [0, 0, 2, 6]
-    assert [first(5, 6), first(3, 6)] == [4, 2]
-    assert first(8, 8) == 6  # no empty row at the end
+    pages = GridPages()
+    pages.replace_keys(tuple(f"k{i}" for i in range(count)), ())
+    pages.fit(*size)
+    assert (pages.columns, pages.end) == columns_and_rows
 
 
 async def wheel(
@@ -558,14 +559,17 @@ def spiky() -> ChartData:
     return ChartData((Trace("main", steps, tuple(values), nonfinite=bad),), is_growing=False)
 
 
-async def test_a_key_goes_from_one_extreme_to_the_next_the_farthest_out_first():
-    async with chart_alone(spiky()) as (pilot, chart):
+async def test_keys_go_from_one_extreme_to_the_next_and_back_the_farthest_out_first():
+    data = replace(spiky(), marks=(Mark("restart", 2005.0, "attempt 2"), Mark("phase", 9.0, "x")))
+    async with chart_alone(data) as (pilot, chart):
         seen = []
-        for _ in range(3):
-            await press(pilot, "e")
+        for key in ("e", "e", "e", "e", "e", "b", "b"):
+            await press(pilot, key)
             seen.append(chart.look.cursor)
-        assert seen == [3500.0, 1230.0, 3000.0]  # NaN, the spike, the dip
-        await press(pilot, "e", "0", "e")
+        # NaN, from the first again: the spike, a restart, the dip
+        assert seen == [3500.0, 1230.0, 2005.0, 3000.0, 3500.0, 3000.0, 2005.0]
+        assert "attempt 2" in lines(chart)[-1]
+        await press(pilot, "v", "e", "0")  # no cursor: again at the one that stands out most
         assert chart.look.cursor == 3500.0
         assert "NaN" in lines(chart)[-1]
 

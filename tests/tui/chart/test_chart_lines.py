@@ -28,11 +28,12 @@ from albor_tui.widgets.chart.lines import (
     bucketed,
     extremes,
     project,
-    smoothed,
+    smoothed_line,
     snapped,
 )
 from albor_tui.widgets.chart.plot import PlotJob, PlotLine
 from albor_tui.widgets.chart.reading import exact, reading
+from albor_tui.widgets.chart.smoothing import smoothed
 from albor_tui.widgets.chart.ticks import Range
 
 SIZE = (60, 12)
@@ -171,15 +172,46 @@ def test_smoothing_leaves_a_constant_alone_and_stays_within_the_values(weight, l
     rng = random.Random(count)
     values = tuple(rng.uniform(-1, 1) for _ in steps)
     found = smoothed(Trace("main", steps, values), Look(), Range(0, 100), weight).y
-    assert found[0] == pytest.approx(values[0])
     assert all(min(values) - 1e-9 <= y <= max(values) + 1e-9 for y in found)
 
 
-def test_smoothing_by_hand():
-    # weight 0.5 over each thousandth of an axis of 1000: one step halves what came before
-    line = Trace("main", (1.0, 2.0, 3.0), (4.0, 8.0, 0.0))
-    found = smoothed(line, Look(), Range(0, 1000), 0.5).y
-    assert found == pytest.approx((4.0, (0.5 * 4 + 8) / 1.5, (0.25 * 4 + 0.5 * 8 + 0) / 1.75))
+@pytest.mark.parametrize("weight", [0.8, 0.95, 0.995])
+def test_smoothing_is_the_plain_local_line_of_all_points(weight):
+    rng = random.Random(7)
+    steps = sorted(rng.uniform(0, 900) for _ in range(70))
+    values = [10.0 + rng.gauss(0, 0.5) for _ in steps]
+    line = Trace("main", tuple(steps), tuple(values))
+    found = smoothed(line, Look(), Range(0, 1000), weight).y
+
+    def plain(at: float) -> float:
+        away = [step - at for step in steps]
+        weights = [weight ** abs(d) for d in away]
+        mean_d = math.fsum(w * d for w, d in zip(weights, away, strict=True)) / sum(weights)
+        pairs = zip(weights, away, values, strict=True)
+        slope = math.fsum(w * (d - mean_d) * y for w, d, y in pairs)
+        slope /= math.fsum(w * (d - mean_d) ** 2 for w, d in zip(weights, away, strict=True))
+        mean = math.fsum(w * y for w, y in zip(weights, values, strict=True)) / sum(weights)
+        return mean - slope * mean_d
+
+    expected = [min(max(plain(at), min(values)), max(values)) for at in steps]
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.floats(0.5, 0.999), st.floats(-9, 9), st.lists(st.floats(0, 900), min_size=2))
+def test_a_straight_line_is_its_own_smoothed_line_up_to_both_ends(weight, slope, steps):
+    steps = sorted(set(steps))
+    line = Trace("main", tuple(steps), tuple(3 + slope * step for step in steps))
+    assert smoothed(line, Look(), Range(0, 1000), weight).y == pytest.approx(line.y, abs=1e-6)
+
+
+def test_a_smoothed_line_lags_behind_no_rise_and_reads_beyond_the_edges_of_a_window():
+    steps = tuple(float(step) for step in range(1000))
+    line = Trace("main", steps, tuple(math.log1p(step) for step in steps), is_noisy=True)
+    for look, x in ((Look(), Range(0, 1000)), (Look(window=Range(400, 600)), Range(400, 600))):
+        smooth = smoothed_line(line, look, x, 60)
+        apart = {s: abs(y - math.log1p(s)) for s, y in zip(smooth.x, smooth.y, strict=True)}
+        assert max(d for s, d in apart.items() if 410 <= s <= 590) < 0.02
+    assert smooth.x[0] < 400 < 600 < smooth.x[-1]
 
 
 def test_smoothing_does_not_depend_on_how_densely_a_metric_is_logged():
@@ -379,16 +411,6 @@ def test_an_axis_of_tokens_says_so_beside_labels_of_any_width(high, has_marks):
     x = Range(620e3, 990e3)
     frame = measure((38, 8), x, y, axis="tokens", is_log=False, has_marks=has_marks)
     assert "tok" in text(compose(frame, (), Overlay())[-1])
-
-
-def test_a_smoothed_spike_is_what_the_definition_gives():
-    # 64 points lie 1000/63 thousandths of the axis apart: so much of what came before is forgotten
-    steps = tuple(float(step) for step in range(64))
-    line = Trace("main", steps, (0.6,) * 63 + (7.57,), is_noisy=True)
-    smooth = smoothed(line, Look(), Range(0, 63), 0.95)
-    kept = 0.95 ** (1000 / 63)
-    assert smooth.y[-1] == pytest.approx(0.6 * kept + 7.57 * (1 - kept), abs=1e-6)
-    assert smooth.y[-1] == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("is_ascii", [False, True])

@@ -232,23 +232,6 @@ async def test_a_filter_that_cannot_be_understood_names_the_column(cockpit):
         assert len(table.runs) <= 7
 
 
-async def test_g_groups_under_headings_and_the_cursor_skips_them(cockpit):
-    async with cockpit().run_test(size=SIZE) as pilot:
-        table = await ready(pilot)
-        await pilot.press("g", "g")  # by state
-        shown = [table.render_line(y).text for y in range(1, 14)]
-        heads = [line for line in shown if " run" in line and "active" in line]
-        assert heads, shown
-        seen = set()
-        for _ in range(7):
-            seen.add(table.current.id)
-            await pilot.press("down")
-        assert len(seen) == 7
-        for _ in range(3):
-            await pilot.press("g")
-        assert table.virtual_size.height == 8
-
-
 async def test_the_palette_has_every_key_and_every_run(cockpit):
     app = cockpit()
     async with app.run_test(size=SIZE) as pilot:
@@ -288,7 +271,7 @@ async def test_the_last_line_fits_and_always_tells_help_and_quit(cockpit, width)
         assert "? Help" in line
         assert "q Quit" in line
         if width == 200:
-            assert "Pin" in line
+            assert "Reverse" in line
 
 
 async def test_a_click_on_a_key_does_what_the_key_does(cockpit):

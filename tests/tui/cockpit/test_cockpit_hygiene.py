@@ -17,6 +17,7 @@ import albor_tui
 from albor_tui.app import AlborApp
 from albor_tui.model.run_tabs import TABS
 from albor_tui.screens.run import RunScreen
+from albor_tui.widgets.run_table import RunTable
 
 PACKAGE = Path(albor_tui.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -196,3 +197,16 @@ async def test_hostile_names_in_a_comparison():
             await until(pilot, lambda a=app: a.screen._document is not None)
             await settled(pilot)
             check_cells(app)
+
+
+async def test_a_list_in_which_nothing_happens_does_nothing(cockpit, source, monkeypatch):
+    said: list[object] = []
+    announce = RunTable._announce
+    monkeypatch.setattr(RunTable, "_announce", lambda table: (said.append(table), announce(table)))
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == len(source.rows))
+        await pilot.pause(0.5)
+        said.clear()
+        await pilot.pause(0.3)
+        assert len(said) < 10, "each thing it says makes it say the next"

@@ -416,7 +416,7 @@ async def test_how_long_ago_a_run_ended_is_never_cut(cockpit, source, days, show
         table = pilot.app.screen.query_one(RunTable)
         await until(pilot, lambda: len(table.runs) == 1)
         line = table.render_line(1).text
-        assert f" {shown} " in line
+        assert f" {shown} " in f"{line} "
         assert glyphs.current.ellipsis not in line
 
 

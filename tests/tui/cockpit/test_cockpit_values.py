@@ -16,15 +16,15 @@ from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.screens.charts.curves import loss_chart
-from albor_tui.screens.runs.order import arrange, my_metric, order_of, orders_of
+from albor_tui.screens.runs.order import arrange, column_order, my_metric, orders_of
 from albor_tui.widgets import run_columns
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cells import words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.curves import trace
 from albor_tui.widgets.chart.data import Look
-from albor_tui.widgets.chart.lines import smoothed
 from albor_tui.widgets.chart.plot import PlotJob, PlotLine
+from albor_tui.widgets.chart.smoothing import smoothed
 from albor_tui.widgets.chart.ticks import Range
 from albor_tui.widgets.diff_panels import MetricsPanel
 from albor_tui.widgets.run_columns import BUILT_IN
@@ -201,7 +201,7 @@ def test_a_run_without_a_store_is_drawn_from_its_live_history():
 @pytest.mark.parametrize("key", [*BUILT_IN, "val/mse", "notes"])
 def test_every_order_keeps_every_run(key):
     rows = fake_feed.rows()
-    order = order_of(key, rows, RunCells())
+    order = column_order(key, rows, RunCells())
     for reverse in (False, True):
         assert {v.id for v in arrange(rows, order, reverse=reverse)} == {v.id for v in rows}
 
@@ -227,13 +227,13 @@ def cells_of(rows) -> RunCells:
 def test_a_list_is_ordered_by_its_own_metric_the_better_side_first():
     scores = judged("val/acc", low=0.25, nan=math.nan, high=0.75, none=None)
     assert my_metric(scores, {}) == "val/acc"
-    order = order_of("val/acc", scores, cells_of(scores))
+    order = column_order("val/acc", scores, cells_of(scores))
     assert (order.store, order.is_falling) == ("val/acc", True)
     assert [view.name for view in arrange(scores, order)] == ["high", "low", "nan", "none"]
     turned = [view.name for view in arrange(scores, order, reverse=True)]
     assert turned == ["low", "high", "nan", "none"], "what is not known is last either way"
     errors = judged("val/mse", a=0.3, b=0.1)
-    order = order_of("val/mse", errors, cells_of(errors))
+    order = column_order("val/mse", errors, cells_of(errors))
     assert [view.name for view in arrange(errors, order)] == ["b", "a"]
     assert my_metric(errors, {errors[0].experiment: "val/loss"}) == "val_loss", "as was chosen"
     assert orders_of(("status", "metric", "val/mse"), "val/mse") == ("recent", "val/mse", "status")
@@ -241,7 +241,7 @@ def test_a_list_is_ordered_by_its_own_metric_the_better_side_first():
 
 def test_numbers_come_before_nan_and_unknown():
     rows = fake_feed.rows()
-    names = [view.name for view in arrange(rows, order_of("loss", rows, RunCells()))]
+    names = [view.name for view in arrange(rows, column_order("loss", rows, RunCells()))]
     assert names[0] == "code-125m"
     assert names[-2:] == ["sweep-lr-3e3", "queued-62m"]
 

@@ -95,12 +95,12 @@ async def test_after_a_click_beside_the_charts_their_keys_still_work(cockpit, so
         await settled(pilot)
         chosen = grid.current
         await pilot.press("plus")
-        await until(pilot, lambda: grid.look.window is not None)
+        await until(pilot, lambda: grid.chosen_look.window is not None)
         await pilot.click(place)
         await pilot.press("y", "X", "0")
-        await until(pilot, lambda: grid.look.window is None)
-        assert grid.look.is_log
-        assert grid.look.axis != "step"
+        await until(pilot, lambda: grid.chosen_look.window is None)
+        assert grid.chosen_look.is_log
+        assert grid.chosen_look.axis != "step"
         assert grid.current == chosen
 
 

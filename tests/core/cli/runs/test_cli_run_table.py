@@ -11,6 +11,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_user import tree_hash, valid
 
@@ -19,6 +20,7 @@ from albor_core.feed.workspace.views import View, ViewsFile
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.home.new_run import create_run
+from albor_core.run.home.runs import registered_runs
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import read_json
 from albor_core.run.state import StateWriter
@@ -137,6 +139,87 @@ def test_how_long_runs_took_is_a_column_and_an_order(desk, monkeypatch):
     assert "duration" in desk.quick("runs", "ls").out.splitlines()[0].split()
     found = valid(desk.quick("runs", "ls", "duration>3600", "--json"))["runs"]
     assert [one["id"] for one in found] == ["long"]
+
+
+@pytest.fixture
+def sweep(desk, monkeypatch):
+    """Runs whose lr is written in many ways, which log what is no loss of the house."""
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+    lrs = (1e-3, "1e-3", "0.0010", 1e-4, [0.1, 0.2], None)
+    for index, lr in enumerate(lrs):
+        config = {"wide": index < 3, "seed": index} | ({} if lr is None else {"optim": {"lr": lr}})
+        with track.start("e", id=f"r{index}", config=config, console=False) as made:
+            made.log({"val/mse": 0.25 * (index + 1) if index != 3 else math.nan})
+    with pytest.raises(ValueError), track.start("e", id="r6", config={"optim": {"lr": 1e-3}}):
+        raise ValueError
+    for run in registered_runs():
+        index_now(run)
+    return desk
+
+
+def by(desk, *words):
+    return valid(desk.quick("runs", "ls", "--group-by", *words, "--json"))["grouped_by"]
+
+
+def test_runs_by_a_param_are_one_line_a_value_however_it_was_written(sweep):
+    found = by(sweep, "lr")
+    assert (found["key"], found["metric"], found["total"]) == ("lr", "val/mse", 4)
+    groups = {group["label"]: group for group in found["groups"]}
+    assert [*groups] == ["0.0001", "0.001", "[0.1, 0.2]", "missing"]
+    thousandth = groups["0.001"]
+    assert thousandth["runs"] == ["r6", "r2", "r1", "r0"]
+    assert thousandth["values"] == [1e-3, "0.0010", "1e-3"]
+    assert (thousandth["state"], thousandth["states"]) == ("failed", {"failed": 1, "completed": 3})
+    band = thousandth["bands"]["val/mse"]
+    assert (band["n"], band["mean"]) == (3, 0.5)
+    assert band["std"] == pytest.approx(np.std([0.25, 0.5, 0.75], ddof=1), rel=1e-9)
+    assert groups["0.0001"]["bands"]["val/mse"]["nonfinite"] == 1
+    assert groups["missing"]["values"] == [None]
+    head, *lines = sweep.quick("runs", "ls", "--group-by", "lr").out.splitlines()
+    assert head.split() == ["lr", "n", "state", "val/mse"]
+    assert lines[1].split() == ["0.001", "4", "failed", "(1", "of", "4)", "0.50", "+-", "0.25"]
+
+
+def test_groups_have_any_columns_any_order_and_a_limit(sweep):
+    labels = [group["label"] for group in by(sweep, "wide", "--sort", "val/mse")["groups"]]
+    assert labels == ["true", "false", "missing"]
+    found = by(sweep, "wide", "--columns", "seed,optim.lr", "--reverse", "--limit", "2")
+    assert found["total"] == 3
+    assert [group["label"] for group in found["groups"]] == ["true", "false"]
+    assert found["groups"][0]["texts"] == {"seed": ["0", "1", "2"]}
+    assert {*found["groups"][0]["bands"]} == {"optim.lr", "val/mse"}
+    for key in ("status", "created", "metric", "tags", "duration", "val/mse:min", "path"):
+        groups = by(sweep, key)["groups"]
+        assert sorted(run for group in groups for run in group["runs"]) == [
+            f"r{index}" for index in range(7)
+        ]
+    shown = valid(sweep.quick("runs", "ls", "--group-by", "wide", "--limit", "1", "--json"))
+    assert {run["id"] for run in shown["runs"]} == {"r3", "r4", "r5"}
+    assert "1 of 3 groups" in sweep.quick("runs", "ls", "--group-by", "wide", "--limit", "1").err
+
+
+def test_a_view_groups_too_and_shows_no_groups_by_what_is_gone(sweep):
+    views = ViewsFile(sweep.home / "views.yaml")
+    views.save("by width", View(group="wide", sort="val/mse", is_reversed=True))
+    views.save("old", View(group="gone"))
+    listed = ("runs", "ls", "--json", "--view")
+    found = valid(sweep.quick(*listed, "by width"))["grouped_by"]
+    assert [group["label"] for group in found["groups"]] == ["false", "true", "missing"]
+    found = valid(sweep.quick(*listed, "by width", "--group-by", "lr"))["grouped_by"]
+    assert found["key"] == "lr"
+    assert "grouped_by" not in valid(sweep.quick(*listed, "by width", "--group"))
+    old = sweep.quick(*listed, "old")
+    assert "no run has gone, which the view groups by" in old.err
+    assert len(valid(old)["runs"]) == 7
+
+
+def test_what_no_run_has_is_no_group_and_two_ways_to_group_are_refused(sweep):
+    refused = sweep.quick("runs", "ls", "--group-by", "lrr")
+    assert refused.code == 2
+    assert "cannot group by 'lrr'" in refused.err and "'lr'" in refused.err
+    assert sweep.quick("runs", "ls", "--group-by", "lr", "--group").code == 2
+    assert by(sweep, "lr", "name:nothing-is-called-so")["groups"] == []
+    assert "no run matches" in sweep.quick("runs", "ls", "--group-by", "lr", "name:nobody").out
 
 
 def test_seeds_of_one_config_are_one_line(desk, table):

@@ -15,16 +15,16 @@ from albor_core.store.query.listing import TEXT_COLUMNS
 from albor_core.store.query.terms import STATS
 from albor_core.store.rows.run_row import Param
 from albor_tui.look import glyphs
-from albor_tui.look.digits import NumberFormat, format_of
+from albor_tui.look.digits import NumberFormat, number_format
 from albor_tui.widgets.base import styled
-from albor_tui.widgets.run_columns import BUILT_IN, TableColumn, figure, key_of
+from albor_tui.widgets.run_columns import BUILT_IN, TableColumn, column_key, figure
 
 _TITLE, _TEXT, _RANK = 18, 28, 1
 _UNITS = {"energy": "kWh", "gpu_hours": "GPU-hours"}
 UNREAD = object()  # of a run that the store was not asked about yet
 
 
-def value_of(view: RunView, key: str, cells: RunCells) -> Param | object:
+def cell_value(view: RunView, key: str, cells: RunCells) -> Param | object:
     """The value of a column for one run: of one at work the newest; UNREAD before it is known."""
     if view.is_live:
         name = key.removesuffix(":last")
@@ -34,7 +34,7 @@ def value_of(view: RunView, key: str, cells: RunCells) -> Param | object:
     return cells.values.get(key, {}).get(view.id, UNREAD)
 
 
-def number_of(value: object) -> float | None:
+def as_number(value: object) -> float | None:
     """The value as a number, None for any other."""
     return float(value) if isinstance(value, int | float) else None
 
@@ -51,7 +51,7 @@ class OwnColumns:
         self, keys: Sequence[str], cells: RunCells, shown: Sequence[RunView]
     ) -> tuple[TableColumn, ...]:
         """The columns; `shown` are the runs on the screen, whose numbers are told apart."""
-        keys = list(dict.fromkeys(map(key_of, keys)))
+        keys = list(dict.fromkeys(map(column_key, keys)))
         keys = keys if "name" in keys else ["name", *keys]
         titles = _titles([key for key in keys if key not in BUILT_IN])
         return tuple(
@@ -60,9 +60,9 @@ class OwnColumns:
         )
 
     def _own(self, key: str, title: str, cells: RunCells, shown: Sequence[RunView]) -> TableColumn:
-        values = [value_of(view, key, cells) for view in shown]
-        numbers = [n for value in values if (n := number_of(value)) is not None]
-        shape = format_of(numbers, key)
+        values = [cell_value(view, key, cells) for view in shown]
+        numbers = [n for value in values if (n := as_number(value)) is not None]
+        shape = number_format(numbers, key)
         if numbers:
             shape = self._formats[key] = shape.joined(self._formats.get(key, shape))
         texts = [clean(v) for v in values if isinstance(v, str)]
@@ -71,7 +71,7 @@ class OwnColumns:
         width = max(min(cell_len(title), _TITLE), min(widest, _TEXT))
 
         def cell(view: RunView, width: int) -> Content:
-            return _cell(value_of(view, key, cells), shape, width)
+            return _cell(cell_value(view, key, cells), shape, width)
 
         align = "left" if is_text else "right"
         return TableColumn(
@@ -86,7 +86,7 @@ def _cell(value: object, shape: NumberFormat, width: int) -> Content:
         return Content.styled("-", "$ink-faint")
     if isinstance(value, str):
         return styled.text(value, "$ink")
-    number = number_of(value)
+    number = as_number(value)
     text = shape.text(number)
     if cell_len(text) > width and number is not None:  # rather fewer digits than a cut number
         text = f"{number:.{max(0, width - 7)}e}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -45,6 +45,11 @@ class GroupLines:
     def is_folded(self) -> bool:
         """Whether there is nothing but headings."""
         return bool(self.lines) and all(line.is_folded for line in self.lines)
+
+    def unfolded(self, labels: frozenset[str]) -> GroupLines:
+        """The same with the groups of these labels unfolded, and all others folded."""
+        lines = (replace(line, is_folded=line.label not in labels) for line in self.lines)
+        return replace(self, lines=tuple(lines))
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -95,7 +100,7 @@ class LineMap:
     heads: tuple[int, ...] = field(default=())
 
     @staticmethod
-    def of(groups: tuple[GroupLine, ...], runs: int) -> LineMap:
+    def from_groups(groups: tuple[GroupLine, ...], runs: int) -> LineMap:
         heads, line = [], 0
         for group in groups:
             heads.append(line)
@@ -124,7 +129,7 @@ class LineMap:
         below = line - self.heads[above] - 1
         return None if below < 0 else self.groups[above].start + below
 
-    def line_of(self, row: int) -> int:
+    def line(self, row: int) -> int:
         """The line of a run, or of the heading that it is folded under."""
         if not self.groups:
             return row

@@ -1,0 +1,33 @@
+"""The looks of charts in a grid: one window and cursor, but each its y and smoothing. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from albor_tui.widgets.chart.data import Look
+
+
+class Looks:
+    """The look of each chart by its key."""
+
+    def __init__(self, smoothing: int | None = None) -> None:
+        """`smoothing`: of charts that were not changed."""
+        self.shared = Look()
+        """Window, x axis and cursor of all, and the rest of those that were not changed."""
+        if smoothing is not None:
+            self.shared = self.shared.smoothed(smoothing - self.shared.smoothing)
+        self._own: dict[str, Look] = {}
+
+    def chart_look(self, key: str) -> Look:
+        return self._joined(self._own.get(key, self.shared), self.shared)
+
+    def change(self, key: str, new: Look) -> None:
+        """One chart is looked at otherwise."""
+        if new != self._joined(self.chart_look(key), new):
+            self._own[key] = new
+        self.shared = self._joined(self.shared, new)
+
+    @staticmethod
+    def _joined(own: Look, shared: Look) -> Look:
+        window, cursor, is_pinned = shared.window, shared.cursor, shared.is_pinned
+        return replace(own, axis=shared.axis, window=window, cursor=cursor, is_pinned=is_pinned)

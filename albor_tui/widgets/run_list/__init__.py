@@ -1,0 +1,1 @@
+"""The table of runs: its headings and lines, and the columns that the user added."""

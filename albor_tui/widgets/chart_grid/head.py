@@ -19,7 +19,8 @@ _KEYS = (
     ("0", "whole"),
     ("e", "extreme"),
     (", .", "smooth"),
-    ("y", "log"),
+    ("y Y", "log, p1-p99"),
+    ("e b", "spikes"),
     ("X", "axis"),
 )
 

@@ -60,8 +60,9 @@ class ChartsPage(PacedPage):
     def enter(self) -> None:
         super().enter()
         grid = self.query_one(ChartGrid)
-        kept = as_cockpit(self.app).views.current
-        grid.begin(kept.unfolded, kept.smoothing)
+        if grid.picture is None:
+            kept = as_cockpit(self.app).views.current
+            grid.begin(kept.unfolded, kept.smoothing)
         grid.picture = self._picture
         grid.focus()
 

@@ -74,7 +74,7 @@ def _left(facts: HeadFacts) -> Content:
     shown = f"{facts.first}-{facts.last}" if facts.last > facts.first else f"{facts.first}"
     parts: list[Content | tuple[str, str]] = [
         (shown, "bold $ink"),
-        (f" of {facts.found}", "$ink-muted"),
+        (f" of {facts.found or facts.total}", "$ink-muted"),
     ]
     if facts.total is None:
         parts = [("loading", "$ink-muted")]

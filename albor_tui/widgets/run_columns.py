@@ -31,7 +31,7 @@ _NAME_FIRST, _LUXURY = 28, 8  # so long a name comes before columns of such a ra
 _METRIC_MIN, _METRIC_MAX, _METRIC_VALUE = 20, 36, 12
 _BAR_MIN, _BAR_MAX, _TREND_MAX, _TREND_LIMIT = 10, 24, 32, 160
 _STATE = 12
-_TEXT_MAX = 60  # of tags and notes, where there is room
+_TEXT_MAX = 60  # of notes and other texts, where there is room
 _LEAST = 6  # cells of a column that is cut
 METRIC = "metric"  # the column of what stands for a run
 GUTTER = 3  # cursor, mark, air
@@ -56,6 +56,8 @@ class TableColumn:
     is_own: bool = False
     is_absent: bool = False
     """Whether no run of the store has such a value."""
+    most: int = 0
+    """How wide it may become where there is room."""
 
 
 def figure(value: str, tone: str = "$ink") -> Content:
@@ -252,7 +254,9 @@ def needs_of(
     has_bars = any(view.is_active and view.progress is not None for view in runs)
     of_losses = not any(view.trend for view in runs)
     said = {column.key for column in columns if column.is_own}
-    own = [one for v in runs if (one := beside(v)) is not None and one.name not in said]
+    told = [one for view in runs if (one := beside(view)) is not None]
+    own = [one for one in told if one.name not in said]
+    own = own if 2 * len(own) > len(told) else []  # else the user's columns say it
     absent = {
         column.key
         for column in columns
@@ -338,7 +342,7 @@ def _widened(
         ("name", min(needs.most_names, _NAME_MAX)),
         ("done", _BAR_MAX if needs.has_bars else 0),
         ("trend", _TREND_MAX),
-        *((c.key, _TEXT_MAX) for c in columns if c.key in ("tags", "notes")),
+        *((c.key, min(c.most, _TEXT_MAX)) for c in columns),
         ("name", min(needs.longest_name, _NAME_LIMIT)),
         ("trend", _TREND_LIMIT),
     ):

@@ -66,6 +66,7 @@ class _Picture:
     needs: TableNeeds = needs_of((), {})
     lines: LineMap = LineMap()
     layout: ColumnLayout = ColumnLayout(())
+    width: int = 0  # for which it is laid out
 
     @property
     def frame(self) -> object:
@@ -162,6 +163,8 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         """How many columns are to the left and to the right of those that fit."""
         if self.groups.is_folded:
             return 0, 0
+        if self._width != self._shown.width:
+            self._lay_out()
         return self._shown.layout.left, self._shown.layout.right
 
     def on_mount(self) -> None:
@@ -182,8 +185,9 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
             needs = needs_of(runs, tails, columns)
         lines = LineMap.from_groups(groups.lines, len(runs))
         at = 0 if self._is_first else self._line_again(before, runs, lines)
-        laid_out = layout(self._width, needs, columns, first=self._first)
-        self._shown = _Picture(runs, groups, tails, columns, needs, lines, laid_out)
+        width = self._width
+        laid_out = layout(width, needs, columns, first=self._first)
+        self._shown = _Picture(runs, groups, tails, columns, needs, lines, laid_out, width)
         if runs is not before.runs:
             self._by_id = {view.id: view for view in runs}
             self.selection = replace(self.selection, listed=tuple(self._by_id))
@@ -374,14 +378,14 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
             return
         self._first = left + by
         self._lay_out()
+        self.refresh()
         self.post_message(self.ColumnsScrolled())
 
     def _lay_out(self) -> None:
-        shown = self._shown
-        laid_out = layout(self._width, shown.needs, shown.columns, first=self._first)
+        shown, width = self._shown, self._width
+        laid_out = layout(width, shown.needs, shown.columns, first=self._first)
         self._first = laid_out.left
-        self._shown = replace(shown, layout=laid_out)
-        self.refresh()
+        self._shown = replace(shown, layout=laid_out, width=width)
 
     def on_click(self, event: events.Click) -> None:
         if event.y == self.gutter.top:
@@ -410,7 +414,6 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
                 return
 
     def on_resize(self) -> None:
-        self._lay_out()
         self._fit()
         if self._is_in_view:
             self.reveal()
@@ -427,6 +430,8 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self._width
+        if width != self._shown.width:  # a scroll bar came or went
+            self._lay_out()
         if y == 0:
             return self._strip(self._header(width), width, "run-table--header")
         line = y - 1 + round(self.scroll_y)

@@ -65,7 +65,8 @@ class RunListing:
         self._arranged_of: tuple[object, ...] = ()  # what they were made of
         self._grouped: tuple[tuple[RunView, ...], GroupLines] = ((), GroupLines())
         self._grouped_of: tuple[object, ...] = ()
-        self._shown: tuple[RunView, ...] = ()
+        self._listed: list[RunView] = []
+        self._listed_of: tuple[object, ...] = ()
         self._matches: Matches | None = None  # what the store keeps, where it was asked
         self._asked_at = 0.0
 
@@ -131,9 +132,8 @@ class RunListing:
         if self.group:
             needed += [self.metric, *own]
         of_all = (k for k in needed if k and k not in BUILT_IN and k != RECENT)
-        compared: tuple[str, ...] = ()
-        if self.view.is_complete:
-            compared = tuple(view.id for view in self._shown[:MOST_COMPARED])
+        some = self._listed[:MOST_COMPARED] if self.view.is_complete else []
+        compared = tuple(view.id for view in some)
         return CellsWanted(own, tuple(dict.fromkeys(of_all)), visible, compared)
 
     @property
@@ -184,7 +184,7 @@ class RunListing:
 
     def next_order(self) -> None:
         """ColumnOrder by the next column."""
-        self.metric = my_metric(self.view.rows, self.metrics)
+        self.choose_runs()
         orders = orders_of((column.key for column in self.columns_shown), self.metric)
         at = orders.index(self.sorted_by) if self.sorted_by in orders else -1
         self.order_by(orders[(at + 1) % len(orders)])
@@ -253,24 +253,32 @@ class RunListing:
         self._made_of = made_of
         return self._columns
 
-    def arranged(self) -> tuple[tuple[RunView, ...], GroupLines]:
-        """The runs that are listed, and the headings of their groups."""
+    def choose_runs(self) -> list[RunView]:
+        """The runs that are listed, in the order of the feed, of which it is known what they are
+        judged by.
+        """
         matches = self._matches if self.needs_store else None
         only = None if matches is None else matches.ids
         only = frozenset() if self.is_unanswered and not self.is_plain else only
         words = self.words if only is None else ""
-        asked = (words, self.order, self.is_reversed, self.metrics)
-        made_of = (self.view.rows, only, asked, self.cells)
+        made_of = (self.view.rows, only, words, self.metrics)
+        if made_of != self._listed_of:  # another order lists no other runs
+            self._listed = chosen(self.view.rows, words, only)
+            self.metric = my_metric(self._listed, self.metrics)
+            self._listed_of, self._arranged_of = made_of, ()
+        return self._listed
+
+    def arranged(self) -> tuple[tuple[RunView, ...], GroupLines]:
+        """The runs that are listed, and the headings of their groups."""
+        rows = self.choose_runs()
+        made_of = (self.order, self.is_reversed, self.cells)
         if made_of != self._arranged_of:  # a key that folds or selects moves no run
-            rows = chosen(self.view.rows, words, only)
-            self.metric = my_metric(rows, self.metrics)
             self._arranged = arrange(rows, self._order, reverse=self.is_reversed)
             self._arranged_of, self._grouped_of = made_of, ()
         if not self.group:
-            self._shown = self._arranged
             return self._arranged, GroupLines()
-        self._shown, lines = self._group()
-        return self._shown, lines.unfolded(self.unfolded)
+        arranged, lines = self._group()
+        return arranged, lines.unfolded(self.unfolded)
 
     def _group(self) -> tuple[tuple[RunView, ...], GroupLines]:
         made_of = (self.group, self.keys)

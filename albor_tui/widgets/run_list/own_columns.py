@@ -74,8 +74,12 @@ class OwnColumns:
             return _cell(cell_value(view, key, cells), shape, width)
 
         align = "left" if is_text else "right"
+        is_absent = key in cells.absent
         return TableColumn(
-            title, width, _RANK, cell, align, key, is_own=True, is_absent=key in cells.absent
+            *(title, width, _RANK, cell, align, key),
+            is_own=True,
+            is_absent=is_absent,
+            most=max(width, widest),
         )
 
 

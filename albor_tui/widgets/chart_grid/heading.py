@@ -11,11 +11,13 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart_grid.sections import ChartSection
 
 MOST_NAMED = 40  # keys that a line could have room for
+MOST_CHARS = 32  # of a section's name
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def heading_line(facts: HeadingFacts, width: int, *, is_chosen: bool) -> Content
         ((g.cursor if is_chosen else " "), "$accent"),
         ("  " if section.is_family else "", ""),
         (f"{g.fold_open if facts.is_open else g.fold_shut} ", "$accent"),
-        styled.text(section.name, ink),
+        styled.text(clean(section.name, limit=MOST_CHARS), ink),
         (f" {len(section.keys)} ", "$ink-muted"),
     )
     room = width - left.cell_length - 1

@@ -64,7 +64,7 @@ _NEXT = (  # what the next keys open
     *("runs.screen", "run", "attention", "diff", "andon", "launch", "data.screen"),
     *(f"dialogs.{name}" for name in ("help", "prompt", "confirm", "alert_choice")),
 )
-_MOVES = ("move(", "page(", "shift(", "turn(", "app.focus_")  # quicker done than found
+_MOVES = ("move(", "columns(", "page(", "shift(", "turn(", "app.focus_")  # quicker done than found
 _TEXTUALS = ("screen.copy_text", "quit", "command_palette", "theme")  # or said otherwise
 
 

@@ -259,6 +259,8 @@ def _cockpit(options: argparse.Namespace) -> int:
         views=views,
         read_only=options.read_only,
     )
+    if options.view is not None:  # what was asked for is not covered by what needs a person
+        app.lookout.somebody_acted()
     if options.reduced_motion or os.environ.get("ALBOR_REDUCED_MOTION"):
         app.animation_level = "none"
     watch_terminal(lambda code: app.call_from_thread(app.exit, return_code=code))

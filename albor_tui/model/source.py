@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
     from albor_core.feed.runs.watch import RunsFeed
     from albor_core.feed.view.run_view import RunsView
+    from albor_core.feed.workspace.compare import RunMatrix
     from albor_core.feed.workspace.overlay import OverlayFeed
+    from albor_core.run.values.directions import Direction
 
 ANSWER_S = 3.0
 DONE_S = 120.0
@@ -92,6 +94,16 @@ class LiveSource:
 
         run, store = self._place(view)
         return RunArchive(run, store=None if run.path.is_dir() else store)
+
+    def matrix(
+        self, run_ids: Sequence[str], metric: str, better: Direction | None = None
+    ) -> RunMatrix:
+        """What differs in the params of any number of runs. Raises AlborError."""
+        from albor_core.feed.workspace.compare import read_matrix
+        from albor_core.store.file.paths import global_store
+
+        store = self.target if self._is_of_store else None
+        return read_matrix(store or global_store(), run_ids, metric, better)
 
     def overlay(self) -> OverlayFeed:
         """The curves of many runs, for the thread that asks for them."""

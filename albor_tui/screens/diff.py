@@ -55,6 +55,7 @@ class DiffScreen(PollingScreen):
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
         Binding("m", "metric", "Metric", tooltip="Judge by the next metric, also the next time"),
         Binding("r", "reference", "Reference", tooltip="Compare with the next run instead"),
+        Binding("p", "params", "Params", tooltip="What differs, of all runs that were selected"),
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
@@ -62,7 +63,7 @@ class DiffScreen(PollingScreen):
         super().__init__()
         shown, left_out = run_ids[:MOST_RUNS], run_ids[MOST_RUNS:]
         self.selection = RunSelection(shown, cursor=shown[0])  # what the others are compared with
-        self._left_out = len(left_out)
+        self._left_out = left_out
         self._names = names
         self._document: dict[str, Any] | None = None
         self._metric: str | None = None  # None: the one of their experiment, or that stands for all
@@ -76,7 +77,9 @@ class DiffScreen(PollingScreen):
     def compose(self) -> ComposeResult:
         names = " / ".join(self._names.get(i, i) for i in self.selection.listed)
         if self._left_out:
-            names = f"{len(self.selection.listed)} runs, {self._left_out} more left out: {names}"
+            names = (
+                f"{len(self.selection.listed)} runs, {len(self._left_out)} more left out: {names}"
+            )
         yield TopBar("runs", "diff", names)
         yield VerdictPanel(id="verdict")
         yield Static(id="legend", markup=False)
@@ -215,6 +218,16 @@ class DiffScreen(PollingScreen):
         name = self._names.get(self.selection.cursor, self.selection.cursor)
         self.show_message(f"the others are compared with {name}", "$ink-muted")
         self.poll_now()
+
+    def action_params(self) -> None:
+        """The params of all runs, also of those that no letter is left for."""
+        if self._document is None:
+            return
+        from albor_tui.screens.compare import CompareScreen
+
+        runs = (*self.selection.from_cursor, *self._left_out)
+        metric, better = str(self._document["metric"]), self._document.get("direction")
+        self.app.push_screen(CompareScreen(runs, self._names, metric, better))
 
     def action_metric(self) -> None:
         """The curves at once, the verdict as soon as it is known. From now on the runs of these

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.binding import Binding
 from textual.cache import LRUCache
@@ -58,6 +59,7 @@ HOOKS = (
     Hook(DOMNode, "_component_styles", Stylesheet),
     Hook(MessagePump, "_attach", Stylesheet, "(self, parent: 'MessagePump')"),
     Hook(DOMNode, "_bindings", Screen),
+    Hook(Widget, "_border_title", StylesCache),
     Hook(LinuxDriver, "_app", LinuxDriver),
     Hook(LinuxDriver, "_file", LinuxDriver),
     Hook(ScrollBar, "renderer", ScrollBar),
@@ -200,6 +202,11 @@ def bindings_of(node: DOMNode) -> Iterator[Binding]:
     """The keys of a screen in their order, those that are hidden or refused now included."""
     for _, binding in node._bindings:
         yield binding
+
+
+def title_text(widget: Widget) -> str:
+    """The title in a widget's frame as plain text: Textual gives it back as markup."""
+    return "" if widget._border_title is None else widget._border_title.plain
 
 
 def draw_scroll_bars_with(renderer: type[ScrollBarRender]) -> None:

@@ -15,6 +15,7 @@ from textual.reactive import reactive
 
 from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
+from albor_core.run.values.quantity import counted
 from albor_core.store.diff.judge import INSTEAD
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.look.run_colours import DASHES, LETTERS, RUN_TONES, RunStyle
@@ -24,6 +25,7 @@ from albor_tui.widgets.base.panel import Panel
 SECTIONS = ("config", "data", "code", "environment")
 _ENDS = ("last", "best")
 _WIDE, _NUMBERS = 100, 38  # cells for whole sentences; of a difference and its interval
+_CELL = 7  # of a value beside others, at the least
 _GOAL = 9  # of a value to be reached
 _OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
     "better": ("better", "$success", "than"),
@@ -256,6 +258,9 @@ class ChangesPanel(DiffPanel):
         else:
             letters = [letter(document, i) for i in range(len(document["runs"]))]
             found.insert(0, _row(Content(""), letters, width))
+        hidden = len(document["runs"]) - _fitting(width, len(document["runs"]))
+        told = f"{counted(hidden, 'run')} more: p" if hidden > 0 else "p: as a table"
+        self.border_subtitle = Content.styled(told, "$ink-muted")
         return found + silence if unknown else found
 
     def _change(self, document: Document, change: Document, section: str, width: int) -> Content:
@@ -269,11 +274,21 @@ class ChangesPanel(DiffPanel):
 
 
 def _row(name: Content, cells: list[Content], width: int) -> Content:
-    label = min(40, max(12, width * 2 // 5))
-    cell = min(28, max(6, (width - label - 2) // max(1, len(cells))))
+    label = _label_width(width)
+    cell = min(28, max(_CELL, (width - label - 2) // max(1, len(cells))))
     parts = [styled.fit(name, label), Content("  ")]
-    parts += [styled.fit(shown, cell - 1) + " " for shown in cells]
+    for shown in cells[: _fitting(width, len(cells))]:
+        parts += [styled.fit(styled.fit_middle(shown, cell - 1), cell - 1), Content(" ")]
     return Content("").join(parts)
+
+
+def _label_width(width: int) -> int:
+    return min(40, max(12, width * 2 // 5))
+
+
+def _fitting(width: int, count: int) -> int:
+    """How many of these cells of a row fit."""
+    return min(count, max(1, (width - _label_width(width) - 2) // _CELL))
 
 
 class MetricsPanel(DiffPanel):
@@ -414,7 +429,10 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
 
 def why_of_all(document: Document) -> str:
     """The one reason why no pair is judged; "" where one is, or their reasons differ."""
-    reasons = {_no_outcome(one) for one in document["verdicts"]}
+    verdicts = document["verdicts"]
+    reasons = {_no_outcome(one) for one in verdicts}
+    if len(reasons) > 1 and all(one.get("reason") == "no_common_metric" for one in verdicts):
+        return f"it and the others do not both have {document['metric']}; r compares with the next"
     return reasons.pop() if len(reasons) == 1 else ""
 
 

@@ -1,12 +1,15 @@
-"""`m`: the metric that an experiment is judged by, on the list and in Diff, and what follows it."""
+"""What an experiment is judged by (`m` on the list and in Diff), and its runs' params (`p`)."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from settled import until
 
+from albor_core.feed.workspace.compare import run_matrix
 from albor_core.feed.workspace.views import ViewsFile
 from albor_core.run.home.new_run import create_run
 from albor_core.run.journal import Journal
@@ -16,6 +19,7 @@ from albor_tui.look.figures import apart
 from albor_tui.model.source import LiveSource
 from albor_tui.model.views import ViewKeeper
 from albor_tui.screens.base.metric_choice import MetricRound
+from albor_tui.screens.compare import CompareScreen, MatrixTable
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.widgets.diff_panels import VerdictPanel
 from albor_tui.widgets.run_table import RunTable
@@ -99,6 +103,49 @@ async def test_m_on_the_list_judges_the_experiment_of_the_run_by_the_next_one(sw
         await until(pilot, lambda: f"{mine} " in shown(pilot), "the preview's chart")
         await pilot.press("m", "m")
         assert pilot.app.views.metrics["sweep"] == first
+
+
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)], ids=str)
+async def test_p_in_diff_shows_the_params_of_all_runs_the_best_first(sweep, size):
+    async with app(sweep).run_test(size=size) as pilot:
+        await table_of(pilot)
+        await pilot.press("space", "space", "space", "d")
+        panel = pilot.app.screen.query_one(VerdictPanel)
+        await until(pilot, lambda: panel.document is not None)
+        judged = panel.document["metric"]
+        await pilot.press("p")
+        await until(pilot, lambda: "1 param differs" in shown(pilot))
+        rows = [line for line in shown(pilot).splitlines() if "0.01" in line or judged in line]
+        assert judged in rows[0] and "lr" in rows[0]
+        table = pilot.app.screen.query_one(MatrixTable)
+
+        def column() -> list[str]:
+            return [str(table.draw_line(at, 70)).split()[-1] for at in range(1, 4)]
+
+        assert sorted(column()) == ["0.01", "0.1", "1"]
+        await pilot.press("s")
+        assert column() == ["0.01", "0.1", "1"], "by lr"
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, DiffScreen)
+
+
+async def test_params_of_long_names_scroll_by_columns_and_no_line_is_too_long(sweep):
+    keys = {f"section.{'x' * 30}.{n}": n for n in range(12)}
+    params = {
+        f"r{n}": {key: f"{v + n}\x1b[31m\u8a00\u8a9e" for key, v in keys.items()} for n in range(30)
+    }
+    matrix = run_matrix([*params], params, metric="val/" + "m" * 300, figures={"r1": 0.5})
+    matrix = replace(matrix, experiments=("",) * 30)
+    async with app(sweep).run_test(size=(80, 24)) as pilot:
+        pilot.app.source.matrix = lambda *_: matrix
+        await pilot.app.push_screen(CompareScreen([*params], {"r0": "n" * 300}, "m", "min"))
+        await until(pilot, lambda: "12 params differ" in shown(pilot))
+        assert {cell_len(line) for line in shown(pilot).splitlines()} == {80}
+        assert "to the right" in shown(pilot) and "\x1b" not in shown(pilot)
+        await pilot.press(*["right"] * 20)
+        table = pilot.app.screen.query_one(MatrixTable)
+        assert table.hidden[1] == 0 and table.hidden[0] > 0
+        assert {cell_len(line) for line in shown(pilot).splitlines()} == {80}
 
 
 def test_a_round_keeps_its_order_and_begins_anew_at_a_metric_that_is_gone():

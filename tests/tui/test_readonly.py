@@ -31,7 +31,8 @@ async def test_help_and_palette_offer_no_deed(cockpit):
         await until(pilot, lambda: bool(screen.query_one(RunTable).runs))
         offered = {command.title for command in app.get_system_commands(screen)}
         explained = str(keys_of(screen))
-        assert "Sort by the next column" in offered and "Sort by the next column" in explained
+        sort = "Sort by your metric, then by each column"
+        assert sort in offered and sort in explained
         for deed in ("Give a tag", "Launch a run from a config", "Stop after a checkpoint"):
             assert deed not in explained
             assert not [title for title in offered if title.startswith(deed)]

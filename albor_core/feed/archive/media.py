@@ -54,7 +54,7 @@ class MediumWanted:
     kind: str
     nth: int = -1
     step: int | None = None
-    room: tuple[int, int] = (80, 40)  # of a picture, in pixels
+    room: tuple[int, int] = (80, 40)  # of a picture, in pixels; of histograms: bins and steps
     ground: tuple[int, int, int] = (0, 0, 0)  # beneath what is transparent
 
 
@@ -141,7 +141,7 @@ class MediaShelf:
         if self._bins_of != key:
             self._bins_of, self._bins = key, {}
         last = len(steps) - 1
-        parts = min(last, MOST_STEPS - 1)
+        parts = min(last, max(2, wanted.room[1]), MOST_STEPS - 1)
         places = {nth, *(round(last * part / parts) for part in range(parts + 1) if parts)}
         found: list[tuple[int | None, Bins]] = []
         at = 0

@@ -98,9 +98,12 @@ def key_place(key: str) -> tuple[bool, int, str]:
 
 def state_curve(key: str, state: Document, interval: int) -> Series:
     """The last intervals as the live state has them; without `history_steps` they are assumed to be
-    `interval` steps apart and to end at the newest multiple of it.
+    `interval` steps apart and to end at the newest multiple of it. Where none of them has a value,
+    the run may not log the metric: that is for the store to say.
     """
     values = history(state, _STATE_KEYS.get(key, ""))
+    if not any(map(math.isfinite, values)):
+        return Series(key)
     steps = history(state, "history_steps")
     if len(steps) != len(values):
         now = integer(state, "global_step") or 0

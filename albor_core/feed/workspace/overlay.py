@@ -29,7 +29,7 @@ from albor_core.store.rows.series import Series
 
 MOST_RUNS = 100
 """Runs that are drawn at once: the first of those that are asked for."""
-MOST_OPEN = 64  # stores, of three files each; those of runs at work stay open
+MOST_OPEN = 16  # stores: one takes a quarter of a megabyte, and a millisecond to open again
 MOST_KNOWN = 2 * MOST_RUNS  # runs whose answers are kept
 MOST_QUESTIONS = 3  # of which answers are kept: pages, windows and widths that were just left
 DUTY = 25  # rest from news this many times as long as reading them took

@@ -88,7 +88,7 @@ class Views:
         names = ", ".join(clean(one, limit=MAX_NAME) for one in list(self.named)[:5])
         raise NotFoundError(
             f"no view {name!r}: {has}{nearest(name, self.named)}",
-            hint=f"--view NAME, of: {names}" if names else "albor-tui, then V names a view",
+            hint=f"one of: {names}" if names else "albor-tui, then V names a view",
         )
 
 

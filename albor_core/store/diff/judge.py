@@ -53,22 +53,20 @@ def chosen_metric(sources: Sequence[ComparedRun], chosen: Mapping[str, str]) -> 
 def default_metric(sources: Sequence[ComparedRun], chosen: Sequence[Sequence[str]]) -> str:
     """What runs are compared by where nothing else is asked for: the first of the metrics `chosen`
     for each run, that stand for it, which all runs have and which has a direction. val/loss where
-    one has it and no pin or goal says otherwise. Where all have none in common, and none a loss of
-    the house, the one that stands first for most of them.
+    one has it and no pin or goal says otherwise. Where none has that and they have none in common,
+    the one that stands first for most of them.
     """
     shared = [key for key in chosen[0] if all(key in one for one in chosen[1:])]
     is_first = bool(shared) and all(keys[0] == shared[0] for keys in chosen)
     has_house = any({ASKED, INSTEAD} & {*source.summary} for source in sources)
     if shared and shared[0] not in (ASKED, INSTEAD) and (is_first or not has_house):
         return shared[0]
-    leads = Counter(keys[0] for keys in chosen if keys)
-    if not has_house and leads:
-        return leads.most_common(1)[0][0]
-    if not any(ASKED in source.summary for source in sources) and all(
-        INSTEAD in source.summary for source in sources
-    ):
+    if any(ASKED in source.summary for source in sources):
+        return ASKED
+    if all(INSTEAD in source.summary for source in sources):
         return INSTEAD
-    return ASKED
+    leads = Counter(keys[0] for keys in chosen if keys)
+    return leads.most_common(1)[0][0] if leads else ASKED
 
 
 def corrected(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -17,7 +17,7 @@ from albor_tui.widgets.status_bar import TopBar
 if TYPE_CHECKING:
     from albor_tui.screens.dialogs.views import ViewChoice
 
-_CHARS = 40
+_CHARS, _IN_BAR = 40, 24
 
 
 class NamedViewScreen(PollingScreen):
@@ -37,7 +37,7 @@ class NamedViewScreen(PollingScreen):
     def show_view_name(self) -> None:
         """Say in the top bar which view is shown."""
         views = self.cockpit.views
-        name = clean(views.name, limit=_CHARS) if views.name in views.named else ""
+        name = clean(views.name, limit=_IN_BAR) if views.name in views.named else ""
         changed = ", changed" if views.is_changed else ""
         self.query_one(TopBar).shown_view = f'view "{name}"{changed}' if name else ""
 

@@ -137,7 +137,7 @@ class MediaScreen(ModalScreen[None]):
     def _ask(self, **changes: int | None) -> None:
         """Want another medium, or the same for another room."""
         width = max(8, self.query_one("#medium-step").content_size.width)
-        room = (width, 48)
+        room = (width, max(2, self.size.height // 2 - _HEAT_ROWS - 4))  # no row shared by two steps
         for picture in self.query(HalfBlocks):
             room = picture.room if all(picture.room) else room
         ground = Color.parse(self.app.theme_variables.get("surface", "#000000"))

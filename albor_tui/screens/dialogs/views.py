@@ -189,8 +189,8 @@ def summary(view: View) -> str:
     """What a view shows, in one line."""
     parts = [f"/{view.filter}"] if view.filter else []
     parts += [f"by {view.group}"] if view.group else []
-    arrow = glyphs.current.arrow_up if view.is_reversed else glyphs.current.arrow_down
-    parts += [f"{arrow} {view.sort or 'recent'}"] if view.sort or view.is_reversed else []
+    turned = ", turned round" if view.is_reversed else ""
+    parts += [f"sort {view.sort or 'recent'}{turned}"] if view.sort or turned else []
     parts += [" ".join(view.columns)] if view.columns else []
     parts += [f"{len(view.hidden)} hidden"] if view.hidden else []
     parts += [view.screen] if view.screen == "workspace" else []

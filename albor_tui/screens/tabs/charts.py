@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 
 from albor_core.feed.view.run_view import RunView
 from albor_core.store.rows.series import Series
+from albor_tui.model.cockpit import as_cockpit
 from albor_tui.screens.tabs.page import PacedPage
 from albor_tui.widgets.chart.curves import RULER_KEYS
 from albor_tui.widgets.chart_grid.grid import ChartGrid
@@ -59,6 +60,8 @@ class ChartsPage(PacedPage):
     def enter(self) -> None:
         super().enter()
         grid = self.query_one(ChartGrid)
+        kept = as_cockpit(self.app).views.current
+        grid.begin(kept.unfolded, kept.smoothing)
         grid.picture = self._picture
         grid.focus()
 
@@ -81,6 +84,16 @@ class ChartsPage(PacedPage):
         keys = (*message.keys, *(key for key in RULER_KEYS if key not in message.keys))
         self._wanted = CurvesWanted(keys, message.lo, message.hi, message.points)
         self.ask_now()
+
+    @on(ChartGrid.SectionsChanged)
+    def keep_sections(self, message: ChartGrid.SectionsChanged) -> None:
+        message.stop()
+        as_cockpit(self.app).views.update(unfolded=message.unfolded)
+
+    @on(ChartGrid.SmoothingChanged)
+    def keep_smoothing(self, message: ChartGrid.SmoothingChanged) -> None:
+        message.stop()
+        as_cockpit(self.app).views.update(smoothing=message.smoothing)
 
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)

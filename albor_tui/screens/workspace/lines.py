@@ -63,7 +63,7 @@ def legend_of_runs(
     )
     values = [] if figures is None else list(figures.values())
     words = _aligned(values)
-    gaps = gaps_to_best(values, [view.id in shown for view in facts.views], facts.better)
+    gaps = gaps_to_best(values, [view.id not in state.hidden for view in facts.views], facts.better)
     return [
         LegendLine(
             key=view.id,
@@ -92,7 +92,8 @@ def legend_of_groups(
     bands = [one.band for one in groups]
     means, spreads = _aligned([band.mean for band in bands]), _spreads(bands)
     is_shown = [not shown.isdisjoint(one.runs) for one in groups]
-    gaps = gaps_to_best([band.mean for band in bands], is_shown, facts.better)
+    counts = [not state.hidden.issuperset(one.runs) for one in groups]
+    gaps = gaps_to_best([band.mean for band in bands], counts, facts.better)
     by_id = {view.id: view for view in facts.views}
     everyone = {one.label: whole_members(state, facts, one) for one in groups}
     return [
@@ -160,13 +161,14 @@ def _form_beside(values: Sequence[float | None]) -> Callable[[float], str]:
 
 
 def gaps_to_best(
-    values: Sequence[float | None], is_shown: Sequence[bool], better: str | None
+    values: Sequence[float | None], counts: Sequence[bool], better: str | None
 ) -> list[str]:
-    """How far each value is from the best that is shown; nothing where no way is better."""
+    """How far each value is from the best that counts, of a run that is not hidden; nothing where
+    no way is better."""
     known = [
         value
-        for value, drawn in zip(values, is_shown, strict=False)
-        if drawn and value is not None and math.isfinite(value)
+        for value, does_count in zip(values, counts, strict=False)
+        if does_count and value is not None and math.isfinite(value)
     ]
     if better is None or len(known) < 2:
         return []

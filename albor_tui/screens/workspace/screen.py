@@ -116,6 +116,7 @@ class WorkspaceScreen(NamedViewScreen):
         kept = self.cockpit.views.current
         ids = [view.id for view in self._first]
         self.state = Workspace.begin(ids, kept.hidden, kept.group, total=self._total)
+        self.query_one(ChartGrid).begin(kept.unfolded, kept.smoothing)
 
     def on_resize(self) -> None:
         self._share_room()
@@ -151,6 +152,14 @@ class WorkspaceScreen(NamedViewScreen):
         message.stop()
         window = CurvesWindow(tuple(message.keys), message.lo, message.hi, message.points)
         self._ask(self._question._replace(window=window))
+
+    @on(ChartGrid.SectionsChanged)
+    def keep_sections(self, message: ChartGrid.SectionsChanged) -> None:
+        self.keep_view(unfolded=message.unfolded)
+
+    @on(ChartGrid.SmoothingChanged)
+    def keep_smoothing(self, message: ChartGrid.SmoothingChanged) -> None:
+        self.keep_view(smoothing=message.smoothing)
 
     # -- what is drawn ---------------------------------------------------------------------------
 

@@ -105,7 +105,7 @@ class ChartData:
             for line in self.lines
         )
 
-    def has_lines_of(self, other: ChartData) -> bool:
+    def draws_alike(self, other: ChartData) -> bool:
         """Whether it shows the lines of other data in the same way, with whatever points."""
         labels, others = ([line.label for line in one.lines] for one in (self, other))
         return self.lifted == other.lifted and labels == others

@@ -7,7 +7,7 @@ import math
 from textual.content import Content
 
 from albor_core.run.values.directions import direction
-from albor_tui.look import glyphs
+from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.reading import exact
@@ -20,7 +20,8 @@ _DIGITS = 4
 
 def chart_head(data: ChartData, key: str) -> Content:
     """The key, the newest value and its slope per thousand steps over the last fifth: of the line
-    that is lifted, of the only one, or of the best of many, where the key says what is better."""
+    that is lifted, of the only one, or of the best of many, where the key says what is better. A
+    value that is not the newest of the run has its step."""
     title = styled.text(key)
     line, words = _told(data, key)
     if line is None:
@@ -29,6 +30,8 @@ def chart_head(data: ChartData, key: str) -> Content:
     if not math.isfinite(value):
         return Content.assemble(title, "  ", (exact(value), "bold $error"))
     parts = [title, Content.styled(f"{words}{exact(value, digits=_DIGITS)}", "$ink")]
+    if _ends_early(line, data):
+        parts.append(Content.styled(f"at {quantity.si(line.x[-1])}", "$ink-muted"))
     if slope := slope_text(line):
         parts.append(Content.styled(slope, "$ink-muted"))
     return Content("  ").join(parts)
@@ -46,6 +49,12 @@ def _told(data: ChartData, key: str) -> tuple[Trace | None, str]:
         return None, ""
     choose = min if better == "min" else max
     return choose(finite, key=lambda trace: trace.y[-1]), "best "
+
+
+def _ends_early(line: Trace, data: ChartData) -> bool:
+    """Whether the run goes on beyond what is known of a line, as where a window of it is shown."""
+    apart = (line.x[-1] - line.x[0]) / max(1, len(line.x) - 1)
+    return data.extent is not None and data.extent[1] - line.x[-1] > 2 * apart
 
 
 def slope_text(line: Trace) -> str:

@@ -73,7 +73,7 @@ def project(
                 points.append(smooth)
                 continue
             # the smoothed line tells which it is
-            raw = replace(raw, tone="raw" if noisy == 1 else faint(trace.tone), dash=0)
+            raw = replace(raw, tone="raw" if noisy == 1 else faint(trace.tone), dash=0, letter="")
         lines.append(raw)
         points.append(raw)
     ordered = (*lines, *over) if noisy > 1 else _under(lines, over)
@@ -104,7 +104,8 @@ def _drawn(trace: Trace, look: Look, x: Range, columns: int) -> _Drawn:
     raw = replace(raw, tone=tone, letter=trace.letter, dash=trace.dash, is_band=trace.is_band)
     smooth = None
     if trace.is_noisy and look.weight:
-        line = replace(_placed(smoothed_line(trace, look, x, columns), look, x), dash=trace.dash)
+        line = _placed(smoothed_line(trace, look, x, columns), look, x)
+        line = replace(line, dash=trace.dash, letter=trace.letter)
         smooth = _on_scale(line, look.is_log)
     return _Drawn(raw, smooth, tuple(_broken(packed, look, x)))
 

@@ -79,7 +79,7 @@ def _fitting(
     line: list[Piece], values: list[Piece], words: Sequence[Piece], room: int
 ) -> tuple[Piece, ...]:
     """As many values as fit, and how many more there are; what happened if it has room beside."""
-    for shown in range(len(values), -1, -1):
+    for shown in range(min(len(values), room // 3), -1, -1):
         left = len(values) - shown
         rest: list[Piece] = [(f"+{left} more", "label")] if left else []
         for more in (words, ()):

@@ -136,7 +136,7 @@ class ChartBoard(Container):
             elif isinstance(widget, Chart) and isinstance(item, Cell):
                 pin = f"{glyphs.current.pin} " if item.name in self._pages.pins else ""
                 widget.entitle(Content.styled(pin, "$warning") + picture.title(item.name))
-                widget.look = self.looks.chart_look(item.name)
+                widget.look = self.looks.appearance(item.name)
                 widget.data = picture.chart(item.name)
             elif isinstance(widget, Chart):
                 widget.entitle(Content(""))
@@ -146,7 +146,7 @@ class ChartBoard(Container):
         """Look at all charts and panels as their looks say now."""
         for widget, item in self._shown:
             if isinstance(widget, Chart) and isinstance(item, Cell):
-                widget.look = self.looks.chart_look(item.name)
+                widget.look = self.looks.appearance(item.name)
             elif isinstance(widget, HeatMap) and isinstance(item, Cell) and picture is not None:
                 self._fill_panel(widget, item, picture)
 

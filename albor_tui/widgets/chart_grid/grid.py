@@ -117,19 +117,21 @@ class ChartGrid(Widget, can_focus=True):
         return chosen.name if isinstance(chosen, Cell) and not chosen.is_panel else None
 
     @property
-    def chosen_look(self) -> Look:
+    def appearance(self) -> Look:
         """The look of the chosen chart."""
-        return self._looks.chart_look(self.current or "")
+        return self._looks.appearance(self.current or "")
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Every key of the picture."""
-        return () if self.picture is None else self.picture.keys
+    def charts(self) -> dict[str, Chart]:
+        """The charts on the screen by their keys."""
+        found = ((self._board.item_at(chart), chart) for chart in self._board.charts)
+        return {item.name: chart for item, chart in found if item is not None}
 
     def begin(self, unfolded: Iterable[str], smoothing: int | None = None) -> None:
         """Show sections and lines as they were left."""
         self._pages.folds = Folds(unfolded)
-        self._looks = self._board.looks = Looks(smoothing)
+        if smoothing is not None:
+            self._looks.smooth_all(smoothing)
         self._arrange()
 
     def watch_picture(self, old: GridPicture | None, new: GridPicture | None) -> None:
@@ -181,12 +183,12 @@ class ChartGrid(Widget, can_focus=True):
             first=first,
             last=first + len(shown) - 1 if shown else 0,
             found=len(every),
-            folded=0 if self._pages.words else len({*self.keys} - {*self.order}),
-            total=len(self.keys) if picture is not None and picture.is_read else None,
+            folded=0 if self._pages.words else len({*self._pages.keys} - {*self.order}),
+            total=len(self._pages.keys) if picture is not None and picture.is_read else None,
             words=self._pages.words,
             problem=self._pages.problem,
             axis=charts[0].x_word if charts else "step",
-            look=self.chosen_look,
+            look=self.appearance,
             window=self._board.window,
         )
 
@@ -215,7 +217,7 @@ class ChartGrid(Widget, can_focus=True):
         new, item = message.look, self._board.item_at(message.chart)
         if item is None:
             return
-        if new.smoothing != self._looks.chart_look(item.name).smoothing:
+        if new.smoothing != self._looks.appearance(item.name).smoothing:
             self.post_message(self.SmoothingChanged(new.smoothing))
         self._looks.change(item.name, new)
         self._board.share_looks(self.picture)
@@ -319,15 +321,14 @@ class ChartGrid(Widget, can_focus=True):
 
     def action_leave(self) -> None:
         self.query_one("#chart-find", Input).value = ""
-        self._seek("")
+        self._pages.search("")
+        self._arrange()
         self._end_search()
 
     @on(Input.Changed, "#chart-find")
     def _search(self, message: Input.Changed) -> None:
         message.stop()
-        self._seek(message.value.strip())
-
-    def _seek(self, words: str) -> None:
+        words = message.value.strip()
         if words != self._pages.words:
             self._pages.search(words)
             self._arrange()

@@ -17,8 +17,10 @@ _KEYS = (
     ("v", "cursor"),
     ("+ -", "zoom"),
     ("0", "whole"),
+    ("e", "extreme"),
     (", .", "smooth"),
-    ("y", "log"),
+    ("y Y", "log, p1-p99"),
+    ("e b", "spikes"),
     ("X", "axis"),
 )
 
@@ -88,6 +90,8 @@ def _left(facts: HeadFacts) -> Content:
     parts += [(f"{dot}smooth ", "$ink-muted"), slider(facts.look.smoothing)]
     if facts.look.is_log:
         parts += [(dot, "$ink-muted"), ("log", "$ink")]
+    if facts.look.is_robust:
+        parts += [(dot, "$ink-muted"), ("y p1-p99", "$ink")]
     if facts.window is not None:
         low, high = facts.window
         parts += [

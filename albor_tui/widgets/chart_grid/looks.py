@@ -10,20 +10,24 @@ from albor_tui.widgets.chart.data import Look
 class Looks:
     """The look of each chart by its key."""
 
-    def __init__(self, smoothing: int | None = None) -> None:
-        """`smoothing`: of charts that were not changed."""
+    def __init__(self) -> None:
         self.shared = Look()
         """Window, x axis and cursor of all, and the rest of those that were not changed."""
-        if smoothing is not None:
-            self.shared = self.shared.smoothed(smoothing - self.shared.smoothing)
         self._own: dict[str, Look] = {}
 
-    def chart_look(self, key: str) -> Look:
+    def smooth_all(self, smoothing: int) -> None:
+        """Smooth all charts alike."""
+        self.shared = self.shared.smoothed(smoothing - self.shared.smoothing)
+        self._own = {
+            key: replace(own, smoothing=self.shared.smoothing) for key, own in self._own.items()
+        }
+
+    def appearance(self, key: str) -> Look:
         return self._joined(self._own.get(key, self.shared), self.shared)
 
     def change(self, key: str, new: Look) -> None:
         """One chart is looked at otherwise."""
-        if new != self._joined(self.chart_look(key), new):
+        if new != self._joined(self.appearance(key), new):
             self._own[key] = new
         self.shared = self._joined(self.shared, new)
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from rich.color import ColorParseError
-from textual.content import Content
 
 from albor_core.picture.line_picture import LinePicture, PictureLine, PictureMark, time_unit
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs
+from albor_tui.terminal.textual_private import title_text
 from albor_tui.widgets.chart.canvas import ChartCanvas
 from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.frame import ChartFrame
@@ -74,8 +74,7 @@ def chart_picture(chart: ChartCanvas) -> LinePicture | None:
 
 def chart_title(chart: ChartCanvas) -> str:
     """What the chart is of, as it stands above it: no pin, no value."""
-    words = Content.from_markup(str(chart.border_title or "")).plain  # as Textual gives it back
-    words = words.removeprefix(glyphs.current.pin).strip().split("  ")[0]
+    words = title_text(chart).removeprefix(glyphs.current.pin).strip().split("  ")[0]
     return clean(words, limit=200) or "chart"
 
 

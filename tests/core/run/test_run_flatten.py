@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from albor_core.config.load import load_config
-from albor_core.run.values.flatten import diff_configs, flatten
+from albor_core.run.values.flatten import diff_configs, flatten, nested
 
 SPEC = Path(__file__).parents[1] / "config" / "pretrain-350m-v2.yaml"
 
@@ -12,6 +12,12 @@ def test_every_scalar_has_one_dotted_path():
     assert flatten({"a": {"b": 1, "c": [2, {"d": None}]}, "e": "x", "f": {}, "g": []}) == {
         "a.b": 1, "a.c.0": 2, "a.c.1.d": None, "e": "x",
     }  # fmt: skip
+
+
+def test_paths_make_the_data_that_they_are_of():
+    data = {"a": {"b": 1, "c": [2, {"d": None}, [3, 4]]}, "e": "x"}
+    assert nested(flatten(data)) == data
+    assert nested(flatten([*range(12)])) == [*range(12)]
 
 
 def test_only_what_changed_is_told():

@@ -440,7 +440,7 @@ async def test_charts_share_window_and_cursor_but_each_has_its_y_and_smoothing()
     async with grid_stage() as (app, pilot, grid):
         await press(pilot, "plus", "v", "full_stop", "y", "X")
         first, *others = [chart.look for chart in grid.query(Chart)]
-        assert first == grid.chosen_look
+        assert first == grid.appearance
         assert first.is_log
         assert len(others) == 3
         for look in others:
@@ -480,7 +480,7 @@ async def test_a_zoomed_grid_still_knows_the_whole_run():
         low, high = chart.steps_shown
         assert 0.9 * LAST < low < high <= LAST + 1
         await press(pilot, *["minus"] * 5)
-        assert grid.chosen_look.window is None
+        assert grid.appearance.window is None
         assert app.asked[-1].lo is None
 
 

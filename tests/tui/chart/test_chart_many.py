@@ -175,6 +175,8 @@ def test_a_head_tells_value_and_slope_of_the_only_line_of_the_lifted_or_of_the_b
     assert chart_head(two, "accuracy").plain == f"accuracy  best 2.801  {down}0.5/k"
     assert chart_head(two, "beta").plain == "beta"  # nothing says which is better
     assert chart_head(replace(two, lifted="b"), "beta").plain == "beta  0.99  ~0/k"
+    window = replace(one, extent=(0.0, 9_000.0))
+    assert chart_head(window, "val/mse").plain == f"val/mse  2.801  at 398  {down}0.5/k"
     bad = ChartData((Trace("main", (1.0, 2.0), (1.0, math.nan)),))
     assert chart_head(bad, "[red]x").plain == "[red]x  NaN"
     assert chart_head(ChartData(), "x").plain == "x"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import fake_feed
 import pytest
 from settled import settled, until
 
 from albor_tui.look import glyphs
-from albor_tui.look.run_colours import LETTERS
+from albor_tui.look.run_colours import LETTERS, RunStyle
 from albor_tui.screens.diff import DiffScreen, overlay
 from albor_tui.widgets.chart import plot
+from albor_tui.widgets.chart.data import Look
+from albor_tui.widgets.chart.lines import project
 from albor_tui.widgets.chart.ticks import Range
 from albor_tui.widgets.diff_panels import legend, run_style
 
@@ -82,3 +86,17 @@ async def test_a_diff_of_twelve_runs_shows_all_their_letters_and_names(cockpit, 
         await settled(pilot)
         shown = str(screen.query_one("#legend").render())
         assert all(f"{LETTERS[n]} mlp" in shown for n in range(RUNS))
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_a_smoothed_line_keeps_the_letter_of_its_run_and_no_other_line_has_it(count):
+    runs = [RunStyle(f"tone{n}", 0, LETTERS[n]) for n in range(count)]
+    made = [
+        {**curve, "steps": [*range(200)], "mean": [0.1 * n for n in range(200)]}
+        for curve in curves(count)
+    ]
+    traces = [replace(one, letter=one.label) for one in overlay(made, runs, "train/loss").traces]
+    assert all(trace.is_noisy for trace in traces)
+    drawn = project(traces, Look(), Range(0.0, 199.0), 100)
+    letters = [line.letter for line in drawn.lines if line.letter]
+    assert sorted(letters) == list(LETTERS[:count])

@@ -18,6 +18,7 @@ from albor_core.feed.archive.log_file import LogName
 from albor_core.feed.archive.traced import TracedBrick, TracedBricks, TracedKernel
 from albor_core.feed.view.diagnostics import RunDiagnostics, Watched
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow, SampleRow
+from albor_tui.model.views import ViewKeeper
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
@@ -91,16 +92,16 @@ async def test_a_click_on_a_line_that_does_nothing_leaves_the_keys_where_they_we
 async def test_after_a_click_beside_the_charts_their_keys_still_work(cockpit, source, place):
     async with cockpit(run=with_alerts(source), tab="charts").run_test(size=(160, 45)) as pilot:
         grid = pilot.app.screen.query_one(ChartGrid)
-        await until(pilot, lambda: bool(grid.keys))
+        await until(pilot, lambda: bool(grid.picture.keys))
         await settled(pilot)
         chosen = grid.current
         await pilot.press("plus")
-        await until(pilot, lambda: grid.chosen_look.window is not None)
+        await until(pilot, lambda: grid.appearance.window is not None)
         await pilot.click(place)
         await pilot.press("y", "X", "0")
-        await until(pilot, lambda: grid.chosen_look.window is None)
-        assert grid.chosen_look.is_log
-        assert grid.chosen_look.axis != "step"
+        await until(pilot, lambda: grid.appearance.window is None)
+        assert grid.appearance.is_log
+        assert grid.appearance.axis != "step"
         assert grid.current == chosen
 
 
@@ -452,10 +453,28 @@ async def test_the_charts_tab_gets_the_curves_it_wants(cockpit, source):
         await until(
             pilot, lambda: bool(grid.shown) and all(map(grid.picture.key_curves, grid.shown))
         )
-        assert "perf/tokens_per_s" in grid.keys
+        assert "perf/tokens_per_s" in grid.picture.keys
         source.more_curves = {**source.more_curves, "my/metric": fake_feed.curve("m", [1, 2], 9)}
         change(source, step=15_400)
-        await until(pilot, lambda: "my/metric" in grid.keys)
+        await until(pilot, lambda: "my/metric" in grid.picture.keys)
+
+
+async def test_sections_are_as_they_were_left(cockpit, source):
+    keys = [f"part{i // 7}/m{i}" for i in range(21)]
+    source.more_curves = {key: fake_feed.curve(key, [1, 2], 9) for key in keys}
+    views = ViewKeeper()
+    async with cockpit(run=at(source), tab="charts", views=views).run_test(size=(120, 36)) as pilot:
+        grid = pilot.app.screen.query_one(ChartGrid)
+        await until(pilot, lambda: "part0/m0" in grid.picture.keys)
+        grid.go_to("part2/m20")
+        await until(pilot, lambda: grid.current == "part2/m20")
+        await pilot.press("f")
+        await until(pilot, lambda: "-part2" in views.current.unfolded)
+    views.update(unfolded=(*views.current.unfolded, "part1"))
+    async with cockpit(run=at(source), tab="charts", views=views).run_test(size=(120, 36)) as pilot:
+        grid = pilot.app.screen.query_one(ChartGrid)
+        await until(pilot, lambda: "part1/m7" in grid.order)
+        assert "part2/m20" not in grid.order
 
 
 # -- alerts ----------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.screens.workspace.legend import Legend
 from albor_tui.screens.workspace.screen import WorkspaceScreen
-from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.run_table import RunTable
 
 NAMES = (
@@ -101,7 +100,9 @@ async def test_each_run_is_told_apart_and_each_line_as_wide_as_the_screen(
         await pilot.press("w")
         await until(pilot, lambda: isinstance(pilot.app.screen, WorkspaceScreen))
         chart = pilot.app.screen.query_one(ChartGrid)
-        await until(pilot, lambda: bool(chart._slots) and len(chart._slots[0].data.lines) == COUNT)
+        await until(
+            pilot, lambda: any(len(one.data.lines) == COUNT for one in chart.charts.values())
+        )
         rows = pilot.app.screen.query_one(Legend).rows
         assert len({(one.mark, one.tone if look == "colour" else "") for one in rows}) == COUNT
         for keys in ((), ("g",), ("enter",), ("tab", "v"), ("enter",)):

@@ -62,8 +62,7 @@ async def opened(pilot, *keys: str, count: int = COUNT + 1) -> WorkspaceScreen:
 
 
 def charts(screen) -> dict[str, object]:
-    grid = screen.query_one(ChartGrid)
-    return dict(zip(grid.shown, grid._slots, strict=False))
+    return screen.query_one(ChartGrid).charts
 
 
 def drawn(screen, key: str) -> set[str]:
@@ -152,7 +151,7 @@ async def test_solo_on_the_legend_whole_screen_and_pin_on_a_chart(home):
         assert len(drawn(screen, "val/mse")) == COUNT
         await pilot.press("tab")
         grid = screen.query_one(ChartGrid)
-        assert screen.focused in grid._slots
+        assert screen.focused in grid.charts.values()
         await pilot.press("right", "space")
         await until(pilot, lambda: grid.order[0] == grid.current)
         first = grid.current

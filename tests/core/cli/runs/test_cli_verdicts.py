@@ -326,6 +326,9 @@ def test_runs_without_a_metric_in_common_are_compared_by_what_most_of_them_are(d
     outcomes = [one["outcome"] for one in document["verdicts"]]
     assert outcomes == ["indistinguishable", None]
     assert document["verdicts"][1]["detail"].startswith("only a has val/mse")
+    document = desk.quick("runs", "diff", "crashed", "a", "b", "--json").document
+    (line,) = VerdictPanel().lines(document, 160, 9)
+    assert line.plain.startswith("none is judged against A crashed") and "r compares" in line.plain
 
 
 def test_what_was_chosen_for_the_experiment_is_what_runs_are_compared_by(desk, monkeypatch):

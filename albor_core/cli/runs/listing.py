@@ -463,7 +463,7 @@ def _show_groups(groups: ValueGroups, found: Listing, limit: int, *, as_json: bo
         document["grouped_by"] = grouped_by(shown, len(groups.groups))
         emit(document)
         return
-    print_line(value_table(shown))
+    print_line(value_table(shown, screen_width()))
     if len(groups.groups) > limit:
         print_note(f"{limit} of {len(groups.groups)} groups; more with --limit")
 

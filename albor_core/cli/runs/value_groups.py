@@ -92,8 +92,8 @@ def value_groups(
     return ValueGroups(key, metric, _in_order(groups, found, key, order))
 
 
-def value_table(found: ValueGroups) -> str:
-    """The groups as a table for people, each with its worst state."""
+def value_table(found: ValueGroups, limit: int | None = None) -> str:
+    """The groups as a table for people, each with its worst state; `limit`: see `table`."""
     some = found.groups[0]
     heads = (found.key, "n", "state", *some.bands, *some.texts)
     lines = [
@@ -106,7 +106,7 @@ def value_table(found: ValueGroups) -> str:
         )
         for group in found.groups
     ]
-    return table(heads, lines, right=("n", *some.bands))
+    return table(heads, lines, right=("n", *some.bands), limit=limit)
 
 
 def grouped_by(found: ValueGroups, total: int) -> dict[str, Any]:

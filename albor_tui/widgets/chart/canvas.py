@@ -73,7 +73,6 @@ class ChartCanvas(CellWidget):
     class LinesReady(Message):
         """The lines of many traces have come from the plotting thread."""
 
-        asked: object
         drawn: Future[DrawnLines]
 
     def __init__(
@@ -200,11 +199,9 @@ class ChartCanvas(CellWidget):
         self._ask(drawn, frame)
 
     def _await_lines(self, make: Callable[[], DrawnLines]) -> None:
-        asked = self._drawn_for
-
         def tell(drawn: Future[DrawnLines]) -> None:  # in the plotting thread
             if not drawn.cancelled():
-                self.post_message(self.LinesReady(asked, drawn))
+                self.post_message(self.LinesReady(drawn))
 
         self._awaited = plot.work(make)
         self._awaited.add_done_callback(tell)

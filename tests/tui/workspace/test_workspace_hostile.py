@@ -14,6 +14,7 @@ from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.screens.workspace.legend import Legend
 from albor_tui.screens.workspace.screen import WorkspaceScreen
+from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.run_table import RunTable
 
 NAMES = (

@@ -298,7 +298,8 @@ def _verdicts(made: Document, letters: Sequence[str], limit: int | None) -> Iter
     level = f"{verdicts[0]['confidence']:.0%} interval"
     heads = ("verdict", f"against {letters[0]}", "by", level, "from")
     yield table(heads, rows, right="by", limit=limit)
-    yield from (f"  {method}" for method in sorted({v["method"] for v in verdicts} - {"none"}))
+    for method in sorted({v["method"] for v in verdicts} - {"none"}):
+        yield from _indented(clean(method), limit or 100)
 
 
 def _one_verdict(verdict: Document, width: int, until: str) -> Iterator[str]:
@@ -318,7 +319,11 @@ def _one_verdict(verdict: Document, width: int, until: str) -> Iterator[str]:
     if verdict["method"] != "none":
         why.append(clean(verdict["method"]))
     for line in why:
-        yield from textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="  ")
+        yield from _indented(line, width)
+
+
+def _indented(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="  ")
 
 
 def _interval(verdict: Document) -> tuple[str, str] | None:

@@ -43,7 +43,8 @@ class CurvesWindow(NamedTuple):
     points: int = 200
 
 
-class WorkspaceQuestion(NamedTuple):
+@dataclass(frozen=True)
+class WorkspaceQuestion:
     """What is to be known of the runs besides their states."""
 
     metric: str = ""  # "": the one that stands for most of them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual import on
 from textual.app import ComposeResult
@@ -105,7 +105,7 @@ class WorkspaceScreen(NamedViewScreen):
     def on_mount(self) -> None:
         self._adopt_view()
         mine = self.cockpit.views.metrics.get(main_experiment(self._first), "")
-        self._question = self._question._replace(metric=mine)
+        self._question = replace(self._question, metric=mine)
         self.keep_view(screen="workspace")
         self.query_one("#workspace-notes").display = False
         self.query_one(Legend).focus()
@@ -151,7 +151,7 @@ class WorkspaceScreen(NamedViewScreen):
     def want(self, message: ChartGrid.Wanted) -> None:
         message.stop()
         window = CurvesWindow(tuple(message.keys), message.lo, message.hi, message.points)
-        self._ask(self._question._replace(window=window))
+        self._ask(replace(self._question, window=window))
 
     @on(ChartGrid.SectionsChanged)
     def keep_sections(self, message: ChartGrid.SectionsChanged) -> None:
@@ -213,7 +213,7 @@ class WorkspaceScreen(NamedViewScreen):
             for one in self._groups
             if not set(one.runs).isdisjoint(state.shown)
         )
-        self._ask(self._question._replace(groups=wanted))
+        self._ask(replace(self._question, groups=wanted))
         shown = frozenset(state.shown)
         members = {
             one.key: tuple(run for run in state.listed if run in one.members and run in shown)
@@ -324,7 +324,7 @@ class WorkspaceScreen(NamedViewScreen):
             return
         for experiment in experiments:
             self.cockpit.views.set_metric(experiment, mine)
-        self._ask(self._question._replace(metric=mine))
+        self._ask(replace(self._question, metric=mine))
         self.show_message(choice_note(experiments, mine, is_only=count == 1), "$ink-muted")
 
     @property

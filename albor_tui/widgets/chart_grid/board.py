@@ -159,7 +159,8 @@ class ChartBoard(Container):
                 ("  highest ", "$ink-muted"), styled.text(f"{row} {value:.3g}")
             )
         if not title.is_same(self._titles.get(panel, Content(""))):
-            self._titles[panel] = panel.border_title = title  # setting it repaints all of it
+            self._titles[panel] = title
+            panel.border_title = Content.assemble(title)  # setting it repaints all of it
         gutter = max(map(len, cell.rows)) + 1
         columns = max(1, panel.content_size.width - gutter)
         panel.data = layer_table(cell, curves, columns, self.window)

@@ -15,9 +15,9 @@ from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 
 SIGNS = ("slash", "comma", "full_stop", "space", "plus", "minus")
-SAME = {  # one step back; one part large; a line on
+SAME = {  # one step back; one part large; a line on; a file of what has the focus
     **{"leave": "back", "full": "zoom"},
-    **{"scroll_up": "move(-1)", "scroll_down": "move(1)"},
+    **{"scroll_up": "move(-1)", "scroll_down": "move(1)", "picture": "export"},
 }
 
 

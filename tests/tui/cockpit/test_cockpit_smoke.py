@@ -15,7 +15,7 @@ from albor_tui.widgets.run_table import RunTable
 
 WALK = (
     (("enter",), RunScreen, "3.8801"),
-    (("question_mark",), HelpScreen, "What needs you now"),
+    (("question_mark",), HelpScreen, "Open the highlighted run"),
     (("exclamation_mark",), AttentionScreen, "loading"),
     (("A",), AndonScreen, "gradient norm"),
     (("n",), LaunchScreen, "demo.yaml"),

@@ -91,11 +91,11 @@ ENDS = {
     "soon": ({"eta_s": 1560.0}, "in 26m"),
     "at-once": ({"eta_s": 45.0}, "in 45s"),
     "no-eta": ({"eta_s": None}, None),
-    # running: a time gone by is no time of arrival
+    # running, or perhaps: a time gone by is no time of arrival
     "quiet": ({"is_live": False, "age_s": 125.0}, None),
     "stalled": ({"is_live": False, "status": "stalled", "age_s": 400.0}, None),
     "queued": ({"is_live": False, "status": "queued", "age_s": 9.0}, None),
-    "unknown": ({"is_live": False, "status": "unknown", "age_s": 4000.0}, "1h ago"),
+    "unknown": ({"is_live": False, "status": "unknown", "age_s": 4000.0}, None),
     "failed": ({"is_live": False, "status": "failed", "age_s": 400.0}, "6m ago"),
     "completed": ({"is_live": False, "status": "completed", "age_s": 345_600.0}, "4d ago"),
 }

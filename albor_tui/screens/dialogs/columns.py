@@ -195,7 +195,7 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
         Binding("pagedown", "move(10)", "Page down", priority=True),
         Binding("shift+up,ctrl+up", "order(-1)", "Earlier", priority=True),
         Binding("shift+down,ctrl+down", "order(1)", "Later", priority=True),
-        Binding("space", "toggle", "Add, remove", priority=True),  # no name has a space
+        Binding("space", "switch_column", "Add, remove", priority=True),  # no name has a space
         Binding("ctrl+s", "sort", "Sort", priority=True),
         Binding("ctrl+r", "usual", "Usual", priority=True),
     ]
@@ -260,7 +260,7 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
         event.stop()
         self.query_one(ColumnPicker).find(event.value)
 
-    def action_toggle(self) -> None:
+    def action_switch_column(self) -> None:
         if not self._groups:
             self.query_one(ColumnPicker).toggle()
 

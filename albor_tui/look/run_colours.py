@@ -2,8 +2,9 @@
 
 A run gets the first free place of its experiment the first time it is drawn, and keeps it for good
 in `ALBOR_HOME/run-colours.json`, also once it is removed. Of two runs of different experiments that
-have one place and are drawn together one moves, once, to another dash of its colour. That file is a convenience: one that is
-damaged, foreign or cannot be written costs nothing but the same colours after a restart.
+have one place and are drawn together one moves, once, to another dash of its colour. That file is a
+convenience: one that is damaged, foreign or cannot be written costs nothing but the same colours
+after a restart.
 """
 
 from __future__ import annotations

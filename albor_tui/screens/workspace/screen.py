@@ -46,6 +46,7 @@ from albor_tui.screens.workspace.reading import (
     param_choices,
 )
 from albor_tui.widgets.base import styled
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.key_bar import KeyBar
@@ -79,6 +80,11 @@ class WorkspaceScreen(NamedViewScreen):
         Binding("a", "all", "All", tooltip="Show every run"),
         Binding("o", "open", "Open", tooltip="Open the run under the cursor"),
         Binding("d", "diff", "Diff", tooltip="Compare the runs that are shown"),
+        *(
+            replace(key, action=f"chart({key.action!r})")
+            for key in Chart.BINDINGS
+            if isinstance(key, Binding) and not key.action.startswith("shift")
+        ),
     ]
 
     def __init__(
@@ -326,6 +332,10 @@ class WorkspaceScreen(NamedViewScreen):
         if self.maximized is None:
             legend = self.query_one(Legend)
             (self.query_one(ChartGrid) if legend.has_focus else legend).focus()
+
+    async def action_chart(self, action: str) -> None:
+        """The keys of a chart, also from the legend."""
+        await self.query_one(ChartGrid).act(action)
 
     def action_group(self) -> None:
         if self._facts.params is None:

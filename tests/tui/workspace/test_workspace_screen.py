@@ -167,6 +167,24 @@ async def test_solo_on_the_legend_whole_screen_and_pin_on_a_chart(home):
         assert screen.focused is screen.query_one(Legend)
 
 
+async def test_the_keys_of_charts_work_from_the_legend_on_all_that_are_looked_at(home):
+    async with app().run_test(size=(160, 45)) as pilot:
+        screen = await opened(pilot)
+        grid = screen.query_one(ChartGrid)
+        smoothing = grid.appearance.smoothing
+        await pilot.press("full_stop", "y")
+        await settled(pilot)
+        assert screen.focused is screen.query_one(Legend)
+        looks = [chart.look for chart in charts(screen).values()]
+        assert {(look.smoothing, look.is_log) for look in looks} == {(smoothing + 1, True)}
+        await pilot.press("comma", "comma", "y", "plus")
+        await settled(pilot)
+        looks = [chart.look for chart in charts(screen).values()]
+        assert {(look.smoothing, look.is_log) for look in looks} == {(smoothing - 1, False)}
+        assert len({look.window for look in looks} - {None}) == 1
+        assert screen.cockpit.views.current.smoothing == smoothing - 1
+
+
 async def test_groups_have_the_mean_the_deviation_the_count_and_the_worst_state(tmp_path):
     home = tmp_path / "home"
     sweep(home, seeds=SEEDS)
@@ -194,7 +212,7 @@ async def test_groups_have_the_mean_the_deviation_the_count_and_the_worst_state(
         assert (rows["0.003"].n, rows["0.003"].odd) == (SEEDS + 1, "1 NaN")
         assert "failed" in rows["0.003"].state.plain
         await until(pilot, lambda: "lr 0.001" in drawn(screen, "val/mse"))
-        assert " best, lr 0.00" in charts(screen)["val/mse"].border_title.plain
+        assert " best, lr 0.00" in screen.query_one(ChartGrid).picture.title("val/mse").plain
         await to_line(pilot, "0.001")
         await pilot.press("space")
         await until(pilot, lambda: "lr 0.001" not in drawn(screen, "val/mse"))

@@ -134,8 +134,14 @@ class OverlayPicture:
             extent=self._extent(key),
             subject=key,
             lifted=self.lifted,
-            empty="" if self.members else "all hidden",
+            empty=self._why_blank(key),
         )
+
+    def _why_blank(self, key: str) -> str:
+        """The text of a chart without lines: those it has may lie beside the window."""
+        if not self.members:
+            return "all hidden"
+        return "no points at these steps" if self._extent(key) is not None else ""
 
     def _runs(self, key: str) -> tuple[Trace, ...]:
         found, lines = self.curves[key], []

@@ -26,7 +26,7 @@ GAP = 8.0  # times the usual distance of neighbours: nothing was logged there
 BESIDE = 0.5  # of a window on either side, where smoothing still reads
 TAIL = 0.01  # of the values, at either end
 _STANDS_OUT = 8.0  # times as far from the smoothed line as is usual
-_SHARE = 0.1  # of how far the smoothed line goes: a spike is no nearer to it
+_SHARE = 0.1  # of how far the smoothed line goes: nearer to it is not a spike
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,12 @@ class Chart(ChartCanvas, can_focus=True):
     def _forget_extremes(self) -> None:
         self._places, self._place, self._awaits_finer = (), None, False
 
+    @property
+    def place(self) -> Extreme | None:
+        place, step = self._place, self.look.cursor
+        is_here = place is not None and step is not None and place.first <= step <= place.last
+        return place if is_here else None
+
     def _trace_of(self, one: Extreme) -> Trace | None:
         """The line that has a place; of a mark the one that stands for the chart."""
         own = [trace for trace in self.data.traces if not trace.is_band]

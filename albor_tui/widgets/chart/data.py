@@ -175,5 +175,6 @@ class Look:
 
 
 def _inside(low: float, span: float, whole: Range) -> Range:
+    span = min(span, whole.span)  # a window may be of a chart that goes farther
     low = min(max(low, whole.low), whole.high - span)
     return Range(low, low + span)

@@ -99,6 +99,8 @@ async def test_all_that_is_listed_or_what_is_selected_is_drawn_with_its_figures(
             for seed in range(SEEDS)
         )
         assert line_of(screen, f"mlp-{best[1]:02d}").gap == "best"
+        figures = [one.figure for one in screen.query_one(Legend).rows]
+        assert figures[:-1] == sorted(figures[:-1]) and figures[-1] == glyphs.current.missing
         assert line_of(screen, "other").gap == glyphs.current.missing
         await pilot.press("escape", "down", "space", "space")
         chosen = {view.name for view in pilot.app.screen.query_one(RunTable).acted_on}
@@ -126,7 +128,11 @@ async def test_hiding_draws_from_what_is_known_and_only_charts_that_change(home,
         jobs = []
         submit = plot.submit
         monkeypatch.setattr(plot, "submit", lambda job: (jobs.append(job), submit(job))[1])
-        assert screen.query_one(Legend).current.label == "other"
+        assert screen.query_one(Legend).current.label == order[0] != "other" == order[-1]
+        await to_line(pilot, "other")
+        await until(pilot, lambda: bool(screen.state.lifted))
+        await settled(pilot)
+        jobs.clear()
         await pilot.press("space")
         await settled(pilot)
         assert not charts(screen)["fid"].data.lines
@@ -140,7 +146,7 @@ async def test_hiding_draws_from_what_is_known_and_only_charts_that_change(home,
         rows = screen.query_one(Legend).rows
         assert [one.label for one in rows] == order
         assert {one.label: (one.tone, one.mark) for one in rows} == before
-        assert [one.label for one in rows if not one.is_shown] == ["other", "mlp-03"]
+        assert [one.label for one in rows if not one.is_shown] == ["mlp-03", "other"]
         may_read.set()
 
 
@@ -162,6 +168,24 @@ async def test_solo_on_the_legend_whole_screen_and_pin_on_a_chart(home):
         await until(pilot, lambda: screen.maximized is grid and grid.shown == (first,))
         await pilot.press("escape", "tab")
         assert screen.focused is screen.query_one(Legend)
+
+
+async def test_the_keys_of_charts_work_from_the_legend_on_all_that_are_looked_at(home):
+    async with app().run_test(size=(160, 45)) as pilot:
+        screen = await opened(pilot)
+        grid = screen.query_one(ChartGrid)
+        smoothing = grid.appearance.smoothing
+        await pilot.press("full_stop", "y")
+        await settled(pilot)
+        assert screen.focused is screen.query_one(Legend)
+        looks = [chart.look for chart in charts(screen).values()]
+        assert {(look.smoothing, look.is_log) for look in looks} == {(smoothing + 1, True)}
+        await pilot.press("comma", "comma", "y", "plus")
+        await settled(pilot)
+        looks = [chart.look for chart in charts(screen).values()]
+        assert {(look.smoothing, look.is_log) for look in looks} == {(smoothing - 1, False)}
+        assert len({look.window for look in looks} - {None}) == 1
+        assert screen.cockpit.views.current.smoothing == smoothing - 1
 
 
 async def test_groups_have_the_mean_the_deviation_the_count_and_the_worst_state(tmp_path):
@@ -188,12 +212,13 @@ async def test_groups_have_the_mean_the_deviation_the_count_and_the_worst_state(
             assert float(line.figure) == pytest.approx(statistics.mean(values), abs=1e-4)
             spread = float(line.spread.split()[-1])
             assert spread == pytest.approx(statistics.stdev(values), abs=1e-4)
-        assert (rows["0.003"].n, rows["0.003"].odd) == (SEEDS + 1, "1 NaN")
+        assert (rows["0.003"].n, rows["0.003"].odd) == (SEEDS + 1, "1 not finite")
         assert "failed" in rows["0.003"].state.plain
-        await until(pilot, lambda: "0.001" in drawn(screen, "val/mse"))
+        await until(pilot, lambda: "lr 0.001" in drawn(screen, "val/mse"))
+        assert " best, lr 0.00" in screen.query_one(ChartGrid).picture.title("val/mse").plain
         await to_line(pilot, "0.001")
         await pilot.press("space")
-        await until(pilot, lambda: "0.001" not in drawn(screen, "val/mse"))
+        await until(pilot, lambda: "lr 0.001" not in drawn(screen, "val/mse"))
         await pilot.press("g", "home", "enter")
         await until(pilot, lambda: len(screen.query_one(Legend).rows) == COUNT + 1)
         hidden = {one.label for one in screen.query_one(Legend).rows if not one.is_shown}
@@ -231,7 +256,8 @@ async def test_the_metric_is_that_of_the_chart_and_stays_chosen(home):
         await until(pilot, lambda: float(line_of(screen, "mlp-00").figure or 0) > 0.7)
         assert views.metrics["sweep"] == "val/r2"
         best = max(curves_of(lr, s)["val/r2"][-1][1] for lr in LRS for s in range(SEEDS))
-        line = next(one for one in screen.query_one(Legend).rows if one.gap == "best")
+        line = screen.query_one(Legend).rows[0]
+        assert line.gap == "best"
         assert float(line.figure) == pytest.approx(best, abs=1e-3)
 
 

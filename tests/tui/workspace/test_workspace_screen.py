@@ -295,7 +295,7 @@ async def test_a_picture_of_groups_has_each_once_with_its_band_and_count(tmp_pat
     async with app().run_test(size=(160, 45)) as pilot:
         screen = await opened(pilot, count=COUNT)
         await pilot.press("g", "enter")
-        await until(pilot, lambda: "0.001" in drawn(screen, "val/mse"))
+        await until(pilot, lambda: "lr 0.001" in drawn(screen, "val/mse"))
         chart = charts(screen)["val/mse"]
         rows = list(csv.DictReader((await written(pilot, chart, tmp_path / "b.csv")).splitlines()))
         assert {row["part"] for row in rows} == {"mean"}

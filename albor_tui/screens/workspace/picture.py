@@ -6,24 +6,30 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 
 from albor_core.feed.view.run_view import RunView
-from albor_core.feed.workspace.bands import CurveBand
+from albor_core.feed.workspace.bands import CurveBand, curve_band
 from albor_core.run.values.directions import Direction, direction
 from albor_core.run.values.quantity import counted
 from albor_core.store.rows.series import Series
+from albor_tui.look import glyphs
 from albor_tui.screens.workspace.marks import LineMark
 from albor_tui.screens.workspace.reading import Bands, Curves
 from albor_tui.widgets.base import styled
+from albor_tui.widgets.chart.chart import FINE_POINTS, FinerLines
 from albor_tui.widgets.chart.curves import is_measured, trace
 from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.reading import exact
 from albor_tui.widgets.chart_grid.whole_run import WholeRun
 
+if TYPE_CHECKING:
+    from albor_core.feed.workspace.overlay import OverlayFeed
+
 LABEL = 24  # cells of a name beside a value
+_MOST_POINTS, _LEAST_POINTS = 100_000, 1_000  # in a file: of all lines, of each
 _GOES_ON = 0.8  # of the steps of a run: a curve that went so far is still logged
 
 
@@ -45,6 +51,13 @@ class LineCache:
         self._whole: dict[str, WholeRun] = {}
         self._extents: dict[tuple[str, str], tuple[float, float]] = {}  # by key and run
         self._learned: dict[str, Mapping[str, Series]] = {}  # by run, the curves that came last
+
+    def beside(self) -> LineCache:
+        """One without lines that knows the same extents."""
+        made = LineCache()
+        made._whole = dict(self._whole)
+        made._extents = dict(self._extents)
+        return made
 
     def lines(
         self,
@@ -94,6 +107,7 @@ class OverlayPicture:
     """The lines that are drawn, runs or groups, from the first of the legend on."""
 
     cache: LineCache
+    views: Sequence[RunView] = ()
     keys: tuple[str, ...] = ()
     is_read: bool = False
     pins: tuple[str, ...] = ()
@@ -103,6 +117,8 @@ class OverlayPicture:
     """The runs of each line that is drawn."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """By run, a name that no other one has."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """By run, its name in full."""
     marks: Mapping[str, LineMark] = field(default_factory=dict)
     """Of each run or group."""
     lifted: str = ""
@@ -135,7 +151,47 @@ class OverlayPicture:
             subject=key,
             lifted=self.lifted,
             empty=self._why_blank(key),
+            names=self._full_names(),
+            about=self._spreads(key),
         )
+
+    def _full_names(self) -> dict[str, str]:
+        """The names of lines by their labels, in the order of the legend."""
+        if self.bands is not None:
+            return {short_label(line): line for line in self.members}
+        runs = [run for runs in self.members.values() for run in runs]
+        return {self.labels.get(run, run): self.names.get(run, run) for run in runs}
+
+    def _spreads(self, key: str) -> dict[str, str]:
+        """What the line of each group is, by its label."""
+        if self.bands is None:
+            return {}
+        found = self.bands.get(key, {})
+        return {short_label(line): _spread(found[line]) for line in self.members if line in found}
+
+    def finer(self, key: str, lo: int | None, hi: int | None) -> FinerLines:
+        shown = frozenset(run for runs in self.members.values() for run in runs)
+        views = [view for view in self.views if view.id in shown]
+        most = _MOST_POINTS // max(len(views), 1)
+        points = min(max(most, _LEAST_POINTS), FINE_POINTS)
+        cache = self.cache.beside()
+
+        def read(feed: OverlayFeed) -> tuple[Trace, ...]:
+            curves = feed.curves(views, [key], lo=lo, hi=hi, points=points)
+            bands = None
+            if self.bands is not None:
+                found = curves.get(key, {})
+                bands = {
+                    key: {
+                        line: curve_band([found[run] for run in runs if run in found], most=points)
+                        for line, runs in self.members.items()
+                    }
+                }
+            return (
+                replace(self, cache=cache, curves=curves, bands=bands, _charts={}).chart(key).traces
+            )
+
+        return read
 
     def _why_blank(self, key: str) -> str:
         """The text of a chart without lines: those it has may lie beside the window."""
@@ -213,6 +269,18 @@ class OverlayPicture:
         if words:
             return f"none of {counted(len(self.keys), 'metric')} matches {words}"
         return "no metrics"
+
+
+def _spread(band: CurveBand) -> str:
+    """What the line of a group is, and of how many runs."""
+    counts = sorted({count for count in band.n if count})
+    if not counts:
+        return ""
+    few, many = counts[0], counts[-1]
+    if many == 1:
+        return "n 1"
+    count = f"{many}" if few == many else f"{few} to {many}"
+    return f"mean {glyphs.current.plus_minus} sd, n {count}"
 
 
 def short_label(name: str) -> str:

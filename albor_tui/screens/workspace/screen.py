@@ -253,6 +253,8 @@ class WorkspaceScreen(NamedViewScreen):
         lifted = next((one for one in lines if state.lifted and one.members == state.lifted), None)
         self.query_one(ChartGrid).picture = OverlayPicture(
             cache=self._cache,
+            views=facts.views,
+            names=names,
             keys=facts.keys or (),
             is_read=facts.keys is not None,
             pins=self._pinned(),
@@ -281,6 +283,11 @@ class WorkspaceScreen(NamedViewScreen):
         text = "; ".join(word for word in words if word)
         line.display = bool(text)
         line.update(styled.text(text, "$warning" if self._facts.problem else "$ink-muted"))
+
+    @property
+    def chart_subject(self) -> str:
+        by = f" by {self.state.group}" if self._groups else ""
+        return f"{counted(len(self.state.shown), 'run')}{by}"
 
     def _share_room(self) -> None:
         """Below the charts the legend is as high as it needs, and leaves them most of the room."""

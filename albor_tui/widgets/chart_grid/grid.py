@@ -224,6 +224,14 @@ class ChartGrid(Widget, can_focus=True):
         self._show_head()
         self._ask()
 
+    @on(Chart.PictureAsked)
+    def _add_finer(self, message: Chart.PictureAsked) -> None:
+        """A picture of a chart has more points than its place on the screen."""
+        item, picture = self._board.item_at(message.chart), self.picture
+        if item is not None and picture is not None:
+            lo, hi = margins(message.chart.steps_shown)
+            message.finer = picture.finer(item.name, lo, hi)
+
     async def act(self, action: str) -> None:
         """Let a key of charts work while the focus is elsewhere: on the chosen one, what each has
         for itself on all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import statistics
 import threading
@@ -10,6 +11,7 @@ import pytest
 from screen_stage import text_of
 from settled import settled, until
 from sweep import LRS, curves_of, ended, sweep
+from textual.widgets import Input
 
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
@@ -21,6 +23,7 @@ from albor_tui.screens.workspace.legend import Legend
 from albor_tui.screens.workspace.reading import WorkspaceReader
 from albor_tui.screens.workspace.screen import WorkspaceScreen
 from albor_tui.widgets.chart import plot
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
@@ -257,6 +260,59 @@ async def test_the_metric_is_that_of_the_chart_and_stays_chosen(home):
         line = screen.query_one(Legend).rows[0]
         assert line.gap == "best"
         assert float(line.figure) == pytest.approx(best, abs=1e-3)
+
+
+async def written(pilot, chart: Chart, path):
+    """The file that E makes of a chart."""
+    screen = pilot.app.screen
+    screen.set_focus(chart)
+    await settled(pilot)
+    await pilot.press("E")
+    await until(pilot, lambda: pilot.app.screen is not screen)
+    pilot.app.screen.query_one(Input).value = str(path)
+    await pilot.press("enter")
+    await until(pilot, lambda: path.exists() and path.stat().st_size > 0)
+    return path.read_text()
+
+
+async def test_a_picture_of_a_chart_has_every_point_and_the_name_of_its_run(tmp_path):
+    points = [(step, 9.5 if step == 1230 else 1 / (1 + step)) for step in range(2001)]
+    view = ended(tmp_path / "home", "mlp-3", {"train/mse": points}, {})
+    async with app(run=view, tab="charts").run_test(size=(160, 45)) as pilot:
+        screen = pilot.app.screen
+        found = screen.query(Chart)
+        await until(pilot, lambda: any(one.frame and len(one.data.lines) for one in found))
+        chart = charts(screen)["train/mse"]
+        assert len(chart.data.lines[0].x) < 2001  # the place on the screen is small
+        text = await written(pilot, chart, tmp_path / "a.csv")
+        rows = [row for row in csv.DictReader(text.splitlines()) if row["part"] == "points"]
+        assert [(float(row["step"]), float(row["value"])) for row in rows] == points
+        svg = await written(pilot, chart, tmp_path / "a.svg")
+        assert "train/mse of mlp-3" in svg
+
+
+async def test_a_picture_of_groups_has_each_once_with_its_band_and_count(tmp_path):
+    sweep(tmp_path / "home", seeds=SEEDS)
+    async with app().run_test(size=(160, 45)) as pilot:
+        screen = await opened(pilot, count=COUNT)
+        await pilot.press("g", "enter")
+        await until(pilot, lambda: "0.001" in drawn(screen, "val/mse"))
+        chart = charts(screen)["val/mse"]
+        rows = list(csv.DictReader((await written(pilot, chart, tmp_path / "b.csv")).splitlines()))
+        assert {row["part"] for row in rows} == {"mean"}
+        for lr in LRS:
+            own = [row for row in rows if row["line"] == f"{lr:g}"]
+            pairs = [curves_of(lr, seed)["val/mse"] for seed in range(SEEDS)]
+            for row, both in zip(own, zip(*pairs, strict=True), strict=True):
+                values = [value for _, value in both]
+                mean, spread = statistics.mean(values), statistics.stdev(values)
+                assert float(row["step"]) == both[0][0]
+                got = [float(row[name]) for name in ("low", "value", "high")]
+                assert got == pytest.approx([mean - spread, mean, mean + spread])
+        svg = await written(pilot, chart, tmp_path / "b.svg")
+        named = [svg.index(f">{lr:g}   mean {glyphs.current.plus_minus} sd, n 2<") for lr in LRS]
+        assert named == sorted(named)  # as the legend of the screen has them
+        assert f"val/mse of {COUNT} runs by lr" in svg
 
 
 @pytest.mark.parametrize("size", [(160, 45), (80, 24)], ids=str)

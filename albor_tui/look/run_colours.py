@@ -28,6 +28,7 @@ LETTERS = string.ascii_uppercase + string.ascii_lowercase
 FILE = "run-colours.json"
 MOST_KEPT = 4_000  # runs in the file, the latest drawn
 _MAX_BYTES = 1 << 20
+_FRAME, _BETWEEN = (b'{"runs": [', b"]}"), b", "
 _PATIENCE_S = 0.2  # for the file, before the first run is drawn
 
 
@@ -207,12 +208,25 @@ def _write(
     ours = {(experiment, run): place for experiment, run, place in places}
     theirs = {(e, run): place for e, known in _read(file).items() for run, place in known.items()}
     old = {key: theirs.get(key, place) for key, place in ours.items() if key not in changed}
-    both = [(*key, place) for key, place in ({**theirs, **ours, **old}).items()][-MOST_KEPT:]
+    earlier = [(*key, place) for key, place in theirs.items() if key not in ours]
+    both = [*earlier, *((*key, place) for key, place in {**ours, **old}.items())]
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=".run-colours.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(json.dumps({"runs": both}).encode())
+            stream.write(_dumped(both))
         Path(name).replace(file)
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _dumped(entries: Sequence[tuple[str, str, int]]) -> bytes:
+    """The file with the latest entries, as many as are read again."""
+    kept, room = list[bytes](), _MAX_BYTES - len(_FRAME[0] + _FRAME[1])
+    for entry in reversed(entries[-MOST_KEPT:]):
+        raw = json.dumps(entry, ensure_ascii=False).encode(errors="surrogatepass")
+        room -= len(raw) + len(_BETWEEN)
+        if room < 0:
+            break
+        kept.append(raw)
+    return _BETWEEN.join(kept[::-1]).join(_FRAME)

@@ -109,6 +109,26 @@ def test_two_cockpits_that_write_lose_no_run(tmp_path):
     assert {run for _, run, _ in kept} == {"a", "b"}
 
 
+@pytest.mark.parametrize("experiment", ["\u6ce8" * 300, "e" * 300, "\ud800"])
+def test_what_is_written_is_read_and_the_oldest_give_way(tmp_path, experiment):
+    colours = RunColours(tmp_path / FILE)
+    names = [f"{n:04}-{'r' * 60}" for n in range(4_100)]
+    before = colours.styles([(name, experiment) for name in names])
+    colours.close()
+    assert (tmp_path / FILE).stat().st_size <= 1 << 20
+    again = RunColours(tmp_path / FILE)
+    kept = json.loads((tmp_path / FILE).read_bytes())["runs"]
+    assert [run for _, run, _ in kept] == names[-len(kept) :]
+    assert len(kept) >= 1_000
+    assert again.styles([(names[-1], experiment)])[names[-1]].tone == before[names[-1]].tone
+    assert again.styles([(names[-len(kept)], experiment)])
+    again.styles([("new", experiment)])
+    again.close()
+    runs_now = [run for _, run, _ in json.loads((tmp_path / FILE).read_bytes())["runs"]]
+    assert runs_now[-1] == "new"
+    assert names[-1] in runs_now
+
+
 # Machado, Oliveira and Fernandes (2009): what eyes see that lack one kind of cone, in linear RGB
 _EYES = {
     "red": ((0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)),

@@ -293,3 +293,7 @@ class PollingScreen(FrameScreen):
     def show_message(self, words: str, tone: str = "$ink") -> None:
         """Show a line in the status bar."""
         self.query_one(StatusBar).show_message(words, tone)
+
+    def withdraw_message(self, words: str) -> bool:
+        """Show a line no longer; whether it was shown."""
+        return any(bar.withdraw(words) for bar in self.query(StatusBar))

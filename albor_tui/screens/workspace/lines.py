@@ -125,12 +125,12 @@ def whole_members(state: Workspace, facts: WorkspaceFacts, group: RunGroup) -> f
 
 def _mean(band: Band, words: str) -> str:
     if band.mean is None and band.nonfinite:
-        return "NaN"
+        return "not finite"
     return words
 
 
 def _odd(band: Band) -> str:
-    return f"{band.nonfinite} NaN" if band.nonfinite and band.mean is not None else ""
+    return f"{band.nonfinite} not finite" if band.nonfinite and band.mean is not None else ""
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:

@@ -187,6 +187,7 @@ class ChartGrid(Widget, can_focus=True):
             total=len(self._pages.keys) if picture is not None and picture.is_read else None,
             words=self._pages.words,
             problem=self._pages.problem,
+            is_text=self._pages.is_text,
             axis=charts[0].x_word if charts else "step",
             look=self.appearance,
             window=self._board.window,

@@ -239,7 +239,8 @@ async def test_what_is_hidden_is_kept_and_diff_compares_what_is_shown(home):
         assert screen.query_one(Legend).current.label in pilot.app.screen.query_one(TopBar).crumbs
     async with app(views=views).run_test(size=(160, 45)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, WorkspaceScreen))
-        assert pilot.app.screen.state.shown == shown  # the next start shows it so
+        again = pilot.app.screen  # the next start shows it so
+        await until(pilot, lambda: again.state.shown == shown, "it was not shown as it was left")
         await pilot.press("escape")
         assert views.current.screen == "runs"
 

@@ -186,7 +186,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         lines = LineMap.from_groups(groups.lines, len(runs))
         at = 0 if self._is_first else self._line_again(before, runs, lines)
         width = self._width
-        laid_out = layout(width, needs, columns, first=self._first)
+        laid_out = layout(width, needs, columns, first=self._first, sorted_by=self.sorted_by)
         self._shown = _Picture(runs, groups, tails, columns, needs, lines, laid_out, width)
         if runs is not before.runs:
             self._by_id = {view.id: view for view in runs}
@@ -200,6 +200,16 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         self._announce()
         if self._is_in_view and not self._is_left_behind:
             self.reveal()
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the user moved the cursor since the runs came."""
+        return self._is_moved
+
+    def begin(self) -> None:
+        """Show other runs from their first line on, whichever they will be."""
+        self._is_moved = False
+        self.show_first()
 
     def show_first(self) -> None:
         """Show the first lines, which another order has brought there. The cursor stays on its run,
@@ -383,7 +393,9 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
 
     def _lay_out(self) -> None:
         shown, width = self._shown, self._width
-        laid_out = layout(width, shown.needs, shown.columns, first=self._first)
+        laid_out = layout(
+            width, shown.needs, shown.columns, first=self._first, sorted_by=self.sorted_by
+        )
         self._first = laid_out.left
         self._shown = replace(shown, layout=laid_out, width=width)
 

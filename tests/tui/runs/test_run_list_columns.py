@@ -104,7 +104,7 @@ async def test_columns_that_do_not_fit_are_counted_and_scrolled_to(cockpit, swee
         for _ in range(12):
             await pilot.press("right")
         await until(pilot, lambda: "columns" not in str(frame.border_title))
-        assert "ends" in shown(table)[0] and "lr" not in shown(table)[0]
+        assert "experiment" in shown(table)[0] and "lr" not in shown(table)[0]
         assert "mlp-0" in shown(table)[1], "the name stays"
         for _ in range(12):
             await pilot.press("left")

@@ -147,11 +147,11 @@ class RunsScreen(ArrangingScreen):
         with box.prevent(Input.Changed):
             box.value = self._listing.words
         if self._listing.words or self._listing.sorted_by != RECENT:
-            self.query_one(RunTable).begin()
+            self.query_one(RunTable).show_first(is_new=True)
 
     def show_current_view(self) -> None:
         self._adopt_view()
-        self.query_one(RunTable).begin()
+        self.query_one(RunTable).show_first(is_new=True)
         self.ask_anew()
         self.leave_filter()
 

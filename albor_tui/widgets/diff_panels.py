@@ -15,7 +15,7 @@ from textual.reactive import reactive
 
 from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
-from albor_core.run.values.quantity import counted
+from albor_core.run.values.quantity import counted, signed
 from albor_core.store.diff.judge import INSTEAD
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.look.run_colours import DASHES, LETTERS, RUN_TONES, RunStyle
@@ -148,8 +148,9 @@ class VerdictPanel(DiffPanel):
         ]
         against = Content.assemble(("verdict against ", "bold $ink"), _named(document, 0))
         self.entitle(Content.styled("verdict", "bold $ink") if is_wide else against)
-        is_corrected = any("Holm" in str(one.get("method")) for one in verdicts)
-        told = f"corrected for {len(verdicts)} comparisons (Holm)" if is_corrected else ""
+        count = max(one.get("comparisons", 1) for one in verdicts)
+        told = f"verdicts and intervals corrected for {count} comparisons (Holm)"
+        told = told if count > 1 else ""
         self.border_subtitle = Content.styled(told, "$ink-muted")
         room = min(max(one.cell_length for one in sentences), max(20, width - _NUMBERS))
         reach = max((_reach_of(one) for one in verdicts), default=0.0)
@@ -198,8 +199,9 @@ class VerdictPanel(DiffPanel):
         middle = (low + high) / 2 if middle is None else float(middle)
         form = _signed(low, middle, high)
         numbers = styled.text(of, "$ink-muted") + Content.assemble(
-            (f"{middle:{form}}", f"bold {shade}"),
-            (f"  {verdict['confidence']:.0%} {low:{form}} to {high:{form}}  ", "$ink-muted"),
+            (signed(middle, form), f"bold {shade}"),
+            (f"  {verdict['confidence']:.0%} {signed(low, form)} to ", "$ink-muted"),
+            (f"{signed(high, form)}  ", "$ink-muted"),
         )
         room = min(width - numbers.cell_length, 41)
         if room < 15:

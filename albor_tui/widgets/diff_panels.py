@@ -59,10 +59,15 @@ _LEGEND_NAMES = (30, 20, 14, 10, 7, 4)  # cells of a name, where it is longer
 def legend(document: Document, width: int) -> list[Content]:
     """Every run's letter and name in as few rows of `width` cells as names can be read in."""
     rows: list[Content] = []
+    names = [str(run.get("name") or run["id"]) for run in document["runs"]]
+    shared = _shared_start(names)
     for most in _LEGEND_NAMES:
         rows = [Content("")]
-        for index, run in enumerate(document["runs"]):
-            name = styled.text(str(run.get("name") or run["id"]), run_style(document, index).colour)
+        for index in range(len(names)):
+            colour = run_style(document, index).colour
+            name = styled.text(names[index], colour)
+            if name.cell_length > most and shared:
+                name = styled.text(f"{glyphs.current.ellipsis}{names[index][shared:]}", colour)
             shown = styled.fit_middle(name, min(name.cell_length, most))
             one = Content.assemble(letter(document, index), " ", shown)
             if rows[-1].cell_length + one.cell_length > width and rows[-1].plain:
@@ -71,6 +76,14 @@ def legend(document: Document, width: int) -> list[Content]:
         if len(rows) <= (1 if len(document["runs"]) <= len(RUN_TONES) else _LEGEND_ROWS):
             break
     return rows
+
+
+def _shared_start(names: Sequence[str]) -> int:
+    """How many characters all names begin with alike, up to a separator."""
+    ways = enumerate(zip(*names, strict=False))
+    alike = next((at for at, marks in ways if len({*marks}) > 1), min(map(len, names), default=0))
+    start = names[0][:alike] if len(names) > 1 else ""
+    return max((start.rfind(one) + 1 for one in "-_/. "), default=0)
 
 
 class DiffPanel(Panel):

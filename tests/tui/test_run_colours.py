@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import threading
 
 import pytest
 
-from albor_tui.look import themes
+from albor_tui.look import run_colours, themes
 from albor_tui.look.run_colours import DASHES, FILE, RUN_TONES, RunColours, RunStyle
 from albor_tui.widgets.chart.dashes import PATTERNS
 
@@ -48,6 +49,36 @@ def test_of_two_that_share_a_place_one_gets_another_dash_whatever_their_order():
     assert found["a"].tone == found["z"].tone
     assert {found["a"].dash, found["z"].dash} == {0, 1}
     assert found["a"].letter != found["z"].letter
+
+
+def test_what_a_run_looks_like_does_not_depend_on_what_it_was_drawn_with_at_another_start(tmp_path):
+    """Two experiments beside each other move only those that look alike, and those for good."""
+    sweep, ppo = runs(*map(str, range(20))), runs("p", of="ppo")
+    colours = RunColours(tmp_path / FILE)
+    alone, moved = colours.styles(sweep), colours.styles(ppo)
+    together = colours.styles([*sweep, *ppo])
+    changed = [run for run, style in (alone | moved).items() if together[run] != style]
+    assert len(changed) == 1 and len({(one.tone, one.dash) for one in together.values()}) == 21
+    assert together[changed[0]].tone == (alone | moved)[changed[0]].tone
+    colours.close()
+    again = RunColours(tmp_path / FILE)
+    assert again.styles(ppo)["p"].dash == together["p"].dash
+    assert again.styles(sweep[::-1])["3"] == alone["3"]
+
+
+def test_a_file_that_is_read_late_holds_for_what_was_drawn_before(tmp_path, monkeypatch):
+    first = RunColours(tmp_path / FILE)
+    styles = first.styles(runs("a", "b", "c"))
+    first.close()
+    may_read, read = threading.Event(), run_colours._read
+    monkeypatch.setattr(run_colours, "_read", lambda file: (may_read.wait(20), read(file))[1])
+    late = RunColours(tmp_path / FILE)
+    assert late.styles(runs("c"))["c"].tone == "main"
+    may_read.set()
+    late._reader.join()
+    assert late.styles(runs("c", "new"))["c"] == styles["c"]
+    late.close()
+    assert RunColours(tmp_path / FILE).styles(runs("b", "c"))["c"] == styles["c"]
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,12 @@ def legend_of_runs(
 ) -> list[LegendLine]:
     """A line for each run."""
     shown = frozenset(state.shown)
-    figures = (
-        None if facts.figures is None else {v.id: facts.figures.get(v.id) for v in facts.views}
-    )
+    place = {run: n for n, run in enumerate(state.listed)}
+    views = sorted(facts.views, key=lambda view: place.get(view.id, len(place)))
+    figures = None if facts.figures is None else {v.id: facts.figures.get(v.id) for v in views}
     values = [] if figures is None else list(figures.values())
     words = _aligned(values)
-    gaps = gaps_to_best(values, [view.id not in state.hidden for view in facts.views], facts.better)
+    gaps = gaps_to_best(values, [view.id not in state.hidden for view in views], facts.better)
     return [
         LegendLine(
             key=view.id,
@@ -77,7 +77,7 @@ def legend_of_runs(
             gap=gaps[i] if gaps else "",
             state=_state(view),
         )
-        for i, view in enumerate(facts.views)
+        for i, view in enumerate(views)
     ]
 
 

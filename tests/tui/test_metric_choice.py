@@ -79,7 +79,9 @@ async def test_m_in_diff_judges_by_the_next_metric_and_keeps_it_for_the_experime
         assert judged[3] == judged[0], "all in turn, though the choice changes their order"
         assert len({outcome for _, outcome in judged[:3]}) > 1
         mine = pilot.app.views.metrics["sweep"]
-        assert f"judged by {mine}" in str(pilot.app.screen.query_one(StatusBar).line)
+        said = str(pilot.app.screen.query_one(StatusBar).line)
+        assert f"judged by {mine}" in said
+        assert f"m 2 times more goes back to {judged[3][0]}" in said
         await until(pilot, lambda: sweep.read().metrics == {"sweep": mine})
         await pilot.press("escape")
         await until(pilot, lambda: {v.metrics[0].name for v in table.runs} == {mine})

@@ -144,6 +144,8 @@ async def test_params_of_long_names_scroll_by_columns_and_no_line_is_too_long(sw
         await until(pilot, lambda: "12 params differ" in shown(pilot))
         assert {cell_len(line) for line in shown(pilot).splitlines()} == {80}
         assert "to the right" in shown(pilot) and "\x1b" not in shown(pilot)
+        drawn = [pilot.app.screen.query_one(MatrixTable).draw_line(at, 76) for at in range(9)]
+        assert len({line.cell_length for line in drawn}) == 1, "a short name moves no column"
         await pilot.press(*["right"] * 20)
         table = pilot.app.screen.query_one(MatrixTable)
         assert table.hidden[1] == 0 and table.hidden[0] > 0

@@ -158,7 +158,7 @@ class OverlayPicture:
     def _full_names(self) -> dict[str, str]:
         """The names of lines by their labels, in the order of the legend."""
         if self.bands is not None:
-            return {short_label(line): line for line in self.members}
+            return {group_name(self.group, line): line for line in self.members}
         runs = [run for runs in self.members.values() for run in runs]
         return {self.labels.get(run, run): self.names.get(run, run) for run in runs}
 
@@ -167,7 +167,11 @@ class OverlayPicture:
         if self.bands is None:
             return {}
         found = self.bands.get(key, {})
-        return {short_label(line): _spread(found[line]) for line in self.members if line in found}
+        return {
+            group_name(self.group, line): _spread(found[line])
+            for line in self.members
+            if line in found
+        }
 
     def finer(self, key: str, lo: int | None, hi: int | None) -> FinerLines:
         shown = frozenset(run for runs in self.members.values() for run in runs)

@@ -184,6 +184,11 @@ def verdict(
     detail = f"{count}, {where}"
     if left_out := sum(map(len, windows)) - sum(map(len, sane)):
         detail += f", {left_out} of NaN or Inf left out"
+    return _judged(differences, detail, goal)
+
+
+def _judged(differences: list[float], detail: str, goal: Direction | None) -> Verdict:
+    """The verdict on paired differences, or by bins."""
     middle, half, known = _interval(differences)
     interval, method, freedom = (middle - half, middle + half), _METHOD, None if not half else known
     errors = abs(middle) / half * half_in_errors(known) if half else math.copysign(math.inf, middle)

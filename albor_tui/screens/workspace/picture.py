@@ -158,8 +158,7 @@ class OverlayPicture:
     def _full_names(self) -> dict[str, str]:
         """The names of lines by their labels, in the order of the legend."""
         if self.bands is not None:
-            group = self.group
-            return {group_name(group, line): _whole_name(group, line) for line in self.members}
+            return {group_name(self.group, line): line for line in self.members}
         runs = [run for runs in self.members.values() for run in runs]
         return {self.labels.get(run, run): self.names.get(run, run) for run in runs}
 
@@ -168,8 +167,11 @@ class OverlayPicture:
         if self.bands is None:
             return {}
         found = self.bands.get(key, {})
-        named = {line: group_name(self.group, line) for line in self.members if line in found}
-        return {name: _spread(found[line]) for line, name in named.items()}
+        return {
+            group_name(self.group, line): _spread(found[line])
+            for line in self.members
+            if line in found
+        }
 
     def finer(self, key: str, lo: int | None, hi: int | None) -> FinerLines:
         shown = frozenset(run for runs in self.members.values() for run in runs)
@@ -294,10 +296,6 @@ def group_name(group: str, label: str) -> str:
     """A value by which runs are grouped, with its param, beside other values."""
     param = styled.fit_middle(styled.text(group.rpartition("/")[2] or group), LABEL // 2).plain
     return short_label(f"{param} {label}" if param else label)
-
-
-def _whole_name(group: str, label: str) -> str:
-    return f"{group} {label}" if group else label
 
 
 def short_labels(names: Mapping[str, str]) -> dict[str, str]:

@@ -66,8 +66,11 @@ def legend(document: Document, width: int) -> list[Content]:
         for index in range(len(names)):
             colour = run_style(document, index).colour
             name = styled.text(names[index], colour)
-            if name.cell_length > most and shared:
-                name = styled.text(f"{glyphs.current.ellipsis}{names[index][shared:]}", colour)
+            cut = shared or (
+                len(names[index]) - most + 1 if most < 5 else 0
+            )  # too few for both ends
+            if name.cell_length > most and cut > 0:
+                name = styled.text(f"{glyphs.current.ellipsis}{names[index][cut:]}", colour)
             shown = styled.fit_middle(name, min(name.cell_length, most))
             one = Content.assemble(letter(document, index), " ", shown)
             if rows[-1].cell_length + one.cell_length > width and rows[-1].plain:

@@ -234,8 +234,16 @@ class WorkspaceScreen(NamedViewScreen):
             marks=marks,
             lifted="" if lifted is None else labels.get(lifted.key) or short_label(lifted.key),
             ways={facts.metric: facts.better},
+            metric=facts.metric,
+            figures=self._legend_figures(),
             is_growing=any(view.is_active and view.id in shown for view in facts.views),
         )
+
+    def _legend_figures(self) -> Mapping[str, float | None]:
+        """What the legend says of each line."""
+        if self._groups:
+            return {one.label: one.band.mean for one in self._groups}
+        return self._facts.figures or {}
 
     def _show_notes(self) -> None:
         """What the reader of the charts has to know: x axes that differ, a store with a problem."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
@@ -181,6 +181,19 @@ def _distance(entry: ColumnEntry, word: str) -> tuple[int, int]:
     return (how if word in key else 4), len(key)
 
 
+class _Search(Input):
+    """The line for a part of a name. A space, which names do not have, goes to the list."""
+
+    class Pressed(Message):
+        """A space."""
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "space":
+            event.prevent_default()
+            event.stop()
+            self.post_message(self.Pressed())
+
+
 class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
     """Chooses columns, or with `groups` what to group by. `read` gives the names of metrics and
     params, in a thread.
@@ -195,7 +208,6 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
         Binding("pagedown", "move(10)", "Page down", priority=True),
         Binding("shift+up,ctrl+up", "order(-1)", "Earlier", priority=True),
         Binding("shift+down,ctrl+down", "order(1)", "Later", priority=True),
-        Binding("space", "switch_column", "Add, remove", priority=True),  # no name has a space
         Binding("ctrl+s", "sort", "Sort", priority=True),
         Binding("ctrl+r", "usual", "Usual", priority=True),
     ]
@@ -217,7 +229,7 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
         self.set_class(glyphs.current.is_ascii, "-ascii")
         with Vertical(id="dialog", classes="-columns") as dialog:
             dialog.border_title = Content("group by" if self._groups else "columns")
-            yield Input(placeholder="type a part of a name", id="answer", compact=True)
+            yield _Search(placeholder="type a part of a name", id="answer", compact=True)
             yield ColumnPicker(() if self._groups else self._before)
             yield Static(styled.loading(), id="reading", markup=False)
             yield Static(self._keys(), id="choices", markup=False)
@@ -231,7 +243,7 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
         return Content("").join(parts)
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
+        self.query_one(_Search).focus()
         self._take(ColumnNames())
         self._read_names()
 
@@ -253,14 +265,15 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
     def _take(self, names: ColumnNames) -> None:
         listing = self.query_one(ColumnPicker)
         listing.entries = column_entries(names, groups=self._groups)
-        listing.find(self.query_one(Input).value)
+        listing.find(self.query_one(_Search).value)
 
     @on(Input.Changed)
     def _find(self, event: Input.Changed) -> None:
         event.stop()
         self.query_one(ColumnPicker).find(event.value)
 
-    def action_switch_column(self) -> None:
+    @on(_Search.Pressed)
+    def _toggle(self) -> None:
         if not self._groups:
             self.query_one(ColumnPicker).toggle()
 
@@ -279,7 +292,7 @@ class ColumnsScreen(ModalScreen["ColumnChoice | None"]):
         if self._groups:
             self.dismiss(None if entry is None else ColumnChoice(group=entry.key))
             return
-        is_typed = bool(self.query_one(Input).value.strip())
+        is_typed = bool(self.query_one(_Search).value.strip())
         is_new = entry is not None and entry.key not in listing.chosen
         if is_typed and is_new and tuple(listing.chosen) == self._before:
             listing.toggle()

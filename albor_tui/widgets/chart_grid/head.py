@@ -17,7 +17,6 @@ _KEYS = (
     ("v", "cursor"),
     ("+ -", "zoom"),
     ("0", "whole"),
-    ("e", "extreme"),
     (", .", "smooth"),
     ("y Y", "log, p1-p99"),
     ("e b", "spikes"),

@@ -43,6 +43,7 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run_columns import column_key
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 LIFT_S = 0.12  # that the cursor rests on a line before its curves are lifted
@@ -115,7 +116,8 @@ class WorkspaceScreen(NamedViewScreen):
     def _adopt_view(self) -> None:
         kept = self.cockpit.views.current
         ids = [view.id for view in self._first]
-        self.state = Workspace.begin(ids, kept.hidden, kept.group, total=self._total)
+        group = column_key(kept.group)
+        self.state = Workspace.begin(ids, kept.hidden, group, total=self._total)
         self.query_one(ChartGrid).begin(kept.unfolded, kept.smoothing)
 
     def on_resize(self) -> None:
@@ -213,7 +215,7 @@ class WorkspaceScreen(NamedViewScreen):
             for one in self._groups
             if not set(one.runs).isdisjoint(state.shown)
         )
-        self._ask(replace(self._question, groups=wanted))
+        self._ask(replace(self._question, group=state.group, groups=wanted))
         shown = frozenset(state.shown)
         members = {
             one.key: tuple(run for run in state.listed if run in one.members and run in shown)
@@ -309,9 +311,9 @@ class WorkspaceScreen(NamedViewScreen):
         if self._facts.params is None:
             self.show_message("params are loading", "$ink-muted")
             return
-        choices = param_choices(self._facts.params, self.state.listed)
+        choices = param_choices(self._facts.params, self.state.listed, self._facts.views)
         if not choices:
-            self.show_message("these runs differ in no param", "$ink-muted")
+            self.show_message("these runs differ in nothing to group by", "$ink-muted")
             return
 
         def group(param: str | None) -> None:

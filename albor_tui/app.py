@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _DARK_S = 0.4  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
+_AGAIN_S = 0.5  # until a problem is told that there was no line for
 _GARBAGE = 50_000  # objects between collections: Python's 700 are met several times a frame
 _ASCII_ONLY = AsciiOnly()
 _NEXT = (  # what the next keys open
@@ -147,7 +148,7 @@ class AlborApp(App[None]):
         super().__init__()
         self.attended: Mapping[str, RunView] = {}  # runs at work, and those of entries
         self.lookout = Lookout(
-            self, show=self.action_attention, write=partial(write_to_terminal, self)
+            self, show=self._bring_attention, write=partial(write_to_terminal, self)
         )
         draw_scroll_bars_with(FittingBar)
         remember_tints()
@@ -157,6 +158,7 @@ class AlborApp(App[None]):
         self.desk = desk or LiveDesk()
         self.launchpad = launchpad or LiveLaunchpad()
         self.views = views or ViewKeeper()
+        self._problem_to_tell = ""
         source.chosen = lambda: self.views.metrics
         self._first_run, self._first_tab = run, tab
         self.is_read_only = read_only
@@ -197,12 +199,32 @@ class AlborApp(App[None]):
         self._cover_if_too_small(self.size)
         self.views.on_problem = partial(self.call_from_thread, self._tell_problem)
         if self.views.problem:
-            screen.call_after_refresh(self._tell_problem, self.views.problem)
+            self._tell_problem(self.views.problem)
         self.set_timer(_SETTLED_S, self._load_after_first_frame)
 
     def _tell_problem(self, problem: str) -> None:
-        if isinstance(self.screen, PollingScreen):
-            self.screen.show_message(problem, "$warning")
+        """Say it on the screen on top, once it is drawn and where it has a line for it."""
+        self._problem_to_tell = problem
+        self.screen.call_after_refresh(self._tell_on_top)
+
+    def _tell_on_top(self) -> None:
+        screen, problem = self.screen, self._problem_to_tell
+        if not problem:
+            return
+        is_drawn = screen.is_mounted
+        if is_drawn and isinstance(screen, PollingScreen) and screen.is_free_to_tell:
+            screen.show_message(problem, "$warning")
+            self._problem_to_tell = ""
+        else:  # a dialog, or a terminal that is too small
+            self.set_timer(_AGAIN_S, self._tell_on_top)
+
+    def _bring_attention(self) -> None:
+        """Open the list of what needs a person over the first screen, and say there what that one
+        has just begun to say."""
+        below = self.screen
+        self.action_attention()
+        if isinstance(below, PollingScreen) and below.withdraw_message(self.views.problem):
+            self._tell_problem(self.views.problem)
 
     def on_unmount(self) -> None:
         self.lookout.stop()

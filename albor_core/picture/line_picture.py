@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import takewhile
+from unicodedata import east_asian_width
 
 from albor_core.picture.chart import (
     BOTTOM,
@@ -32,6 +34,7 @@ Range = tuple[float, float]
 INK, MUTED, GRID, ALARM, GROUND = "#16181d", "#676b75", "#dfd9cc", "#c02b2b", "#ffffff"
 STROKE, BAND_OPACITY, FAINT_OPACITY = 1.6, 0.18, 0.35
 _CHARS, _ROW, _HEAD, _SIDE = 80, 16, 30, 12
+_KEY, _CHAR, _MOST_COLUMNS = 32, 6.4, 4  # of the legend: a line's key, a character, columns
 _SPANS = ((120.0, 1.0, "seconds"), (7200.0, 60.0, "minutes"), (172800.0, 3600.0, "hours"))
 _DAYS = (86400.0, "days")
 
@@ -39,7 +42,8 @@ _DAYS = (86400.0, "days")
 @dataclass(frozen=True)
 class PictureLine:
     """One line. Points that are not finite break it; `low` and `high`, if given, are a band around
-    it. A faint one lies under another of its name: the points that this one smooths.
+    it. A faint one lies under another of its name: the points that this one smooths. A hidden one
+    is in CSV alone.
     """
 
     name: str
@@ -52,6 +56,8 @@ class PictureLine:
     is_faint: bool = False
     part: str = "points"  # what CSV calls it
     between: frozenset[int] = frozenset()  # of these, those that only break or cut the line
+    about: str = ""  # what the legend says beside its name
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,8 @@ class PictureMark:
 @dataclass(frozen=True)
 class LinePicture:
     """A chart to be written. Ranges are those of its axes in values, None: of what it has; `broken`
-    are places where a value was not finite; `x_unit` is how much of x is one of `x_label`.
+    are places where a value was not finite; `x_unit` is how much of x is one of `x_label`; `order`
+    are names in the order of the legend, without it that of the lines.
     """
 
     title: str
@@ -79,17 +86,80 @@ class LinePicture:
     marks: tuple[PictureMark, ...] = ()
     note: str = ""
     x_unit: float = 1.0
+    order: tuple[str, ...] = ()
 
     @property
     def size(self) -> tuple[int, int]:
         """Width and height in units of the SVG."""
-        return WIDTH + _SIDE, _HEAD + HEIGHT + _ROW + _ROW * len(self.named) + _SIDE
+        rows = PictureLegend.for_picture(self).rows
+        return WIDTH + _SIDE, _HEAD + HEIGHT + _ROW + _ROW * rows + _SIDE
 
     @property
     def named(self) -> tuple[PictureLine, ...]:
         """The lines that the legend names."""
-        over = {line.name for line in self.lines if not line.is_faint}
-        return tuple(one for one in self.lines if not one.is_faint or one.name not in over)
+        shown = [line for line in self.lines if not line.is_hidden]
+        over = {line.name for line in shown if not line.is_faint}
+        places = {name: place for place, name in enumerate(self.order)}
+        found = [one for one in shown if not one.is_faint or one.name not in over]
+        return tuple(sorted(found, key=lambda line: places.get(line.name, len(places))))
+
+
+@dataclass(frozen=True)
+class PictureLegend:
+    """The names under a picture, in as many columns as make it no taller than wide while they can
+    be told apart: longer ones are cut in the middle, or lose how all begin.
+    """
+
+    names: tuple[str, ...]
+    columns: int = 1
+
+    @classmethod
+    def for_picture(cls, picture: LinePicture) -> PictureLegend:
+        full = [
+            clean("   ".join(part for part in (line.name, line.about) if part))
+            for line in picture.named
+        ]
+        room = WIDTH - _HEAD - HEIGHT - _ROW
+        most = min(-(-len(full) * _ROW // room), _MOST_COLUMNS)
+        alike = (len({*characters}) == 1 for characters in zip(*full, strict=False))
+        shared = sum(takewhile(bool, alike))
+        ends = [f"\u2026{name[shared:]}" if shared > 1 else name for name in full]
+        for columns in range(most, 1, -1):
+            widest = int((WIDTH / columns - _KEY - _SIDE) / _CHAR)
+            for form in (full, ends):
+                names = tuple(_cut(name, widest) for name in form)
+                if len(set(names)) == len(set(full)):
+                    return cls(names, columns)
+        return cls(tuple(clean(name, limit=_CHARS) for name in full))
+
+    @property
+    def rows(self) -> int:
+        return -(-len(self.names) // self.columns)
+
+    def place(self, index: int) -> tuple[float, float]:
+        """Where the key of a name begins: column by column, each from the top."""
+        column, row = divmod(index, max(self.rows, 1))
+        left = LEFT if self.columns == 1 else _SIDE + WIDTH / self.columns * column
+        return round(left, 1), float(_HEAD + HEIGHT + _ROW * (row + 2))
+
+
+def _cells(text: str) -> int:
+    return sum(1 + (east_asian_width(character) in "WF") for character in text)
+
+
+def _cut(text: str, widest: int) -> str:
+    """A text of so many cells, without its middle where it is longer."""
+    if _cells(text) <= widest:
+        return text
+    head, tail = "", ""
+    for first, last in zip(text, reversed(text), strict=True):
+        if _cells(head + first + tail) >= widest:
+            break
+        head += first
+        if _cells(head + last + tail) >= widest:
+            break
+        tail = last + tail
+    return f"{head}\u2026{tail}"
 
 
 @dataclass(frozen=True)
@@ -142,11 +212,12 @@ def shapes_in(picture: LinePicture) -> Iterator[Shape]:
     caption = ", ".join(part for part in (picture.x_label, clean(picture.note)) if part)
     middle = (LEFT + WIDTH) / 2
     yield Shape("text", "", ((middle, _HEAD + HEIGHT + BOTTOM - 16),), caption, "middle")
+    legend = PictureLegend.for_picture(picture)
     for i, line in enumerate(picture.named):
-        y = float(_HEAD + HEIGHT + _ROW * (i + 2))
+        x, y = legend.place(i)
         looks = style.looks(line)
-        yield Shape("line", looks, ((LEFT, y - 4), (LEFT + 24, y - 4)))
-        yield Shape("text", "name", ((LEFT + 32, y),), clean(line.name, limit=_CHARS))
+        yield Shape("line", looks, ((x, y - 4), (x + 24, y - 4)))
+        yield Shape("text", "name", ((x + _KEY, y),), legend.names[i])
 
 
 def _moved(shapes: Iterator[Shape], down: int) -> Iterator[Shape]:
@@ -156,7 +227,8 @@ def _moved(shapes: Iterator[Shape], down: int) -> Iterator[Shape]:
 
 
 def _chart(picture: LinePicture, style: LineStyle) -> Iterator[Shape]:
-    curves = [_curve(line, picture) for line in picture.lines]
+    lines = [line for line in picture.lines if not line.is_hidden]
+    curves = [_curve(line, picture) for line in lines]
     xs = [x for curve in curves for x in curve.steps]
     parts = [part for curve in curves for part in (curve.low, curve.mean, curve.high)]
     ys = [y for part in parts for y in part if math.isfinite(y)]
@@ -175,7 +247,7 @@ def _chart(picture: LinePicture, style: LineStyle) -> Iterator[Shape]:
         foot = HEIGHT - BOTTOM
         top = TOP if mark.is_grave else foot - 6
         yield Shape("line", "mark" if mark.is_grave else "tick-mark", ((x, top), (x, foot)))
-    for line, curve in zip(picture.lines, curves, strict=True):
+    for line, curve in zip(lines, curves, strict=True):
         yield from curve_shapes(curve, style.looks(line), x_range, y_range)
     yield from broken_shapes([place / picture.x_unit for place in picture.broken], x_range)
 

@@ -17,15 +17,19 @@ _WRITERS: Mapping[str, Callable[[LinePicture], bytes]] = {
 }
 
 
+def check_format(name: str) -> None:
+    """Raise UsageError where the suffix of a file's name is not that of a format."""
+    if Path(name).suffix.lower() not in _WRITERS:
+        hint = "a name that ends in .svg, .png or .csv"
+        raise UsageError(f"{Path(name).name}: which format?", hint=hint)
+
+
 def save(picture: LinePicture, out: Path) -> None:
     """Write the picture as its suffix says. Raises UsageError for another suffix and where `out`
     exists, NotFoundError without its folder, AlborError; then nothing is left.
     """
-    draw = _WRITERS.get(out.suffix.lower())
-    if draw is None:
-        hint = "a name that ends in .svg, .png or .csv"
-        raise UsageError(f"{out.name}: which format?", hint=hint)
-    content = draw(picture)
+    check_format(out.name)
+    content = _WRITERS[out.suffix.lower()](picture)
     try:
         file = out.open("xb")
     except FileExistsError as error:

@@ -39,6 +39,7 @@ _COMMANDS = {
 }
 _STOP_S = 10.0  # how long the end of a program is waited for
 _LONG_S = 600.0  # an export of long runs
+_ANSWERS_S = 2.0  # for acknowledgements that no store has yet
 _VERIFY_S = 24 * 3600.0  # every byte of a data set; who leaves the screen ends it
 
 
@@ -361,12 +362,18 @@ class StoreBoard:
         return self._watch.problem
 
     def poll(self) -> tuple[AlertRow, ...] | None:
-        """Every alert, newest first; None when nothing changed."""
+        """Every alert, newest first; None when nothing changed. Before the first answer, what was
+        acknowledged and is in no store yet is brought there.
+        """
+        from albor_core.feed.run.alerts import index_answers
+
         version = self._watch.ask(lambda reader: reader.version())
         if version is None or version == self._version:
             first, self._alerts = self._alerts is None, self._alerts or ()
             return () if first else None
         found = self._watch.ask(lambda reader: reader.alerts(None))
+        if found and self._version is None and index_answers(found, timeout_s=_ANSWERS_S):
+            found = self._watch.ask(lambda reader: reader.alerts(None))
         if found is None:
             return None
         self._version = version

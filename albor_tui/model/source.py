@@ -126,13 +126,18 @@ class LiveSource:
         return deliver(view, cmd, argument)
 
     def acknowledge(self, view: RunView, alert_id: str) -> None:
-        """Append an acknowledgement to the run's annotations. Raises AlborError."""
+        """Append an acknowledgement to the run's annotations, and bring that of an ended run into
+        the stores, which nothing else does. Raises AlborError.
+        """
         from albor_core.store.index.annotations import annotate
+        from albor_core.store.index.catch_up import drain_index
 
         folder = view.folder
         if folder is None or not folder.is_dir():
             raise NotFoundError(f"{view.id}: the run's folder is gone")
-        annotate(RunDir(folder), "ack", alert_id)
+        run = placed(view.id, folder)
+        annotate(run, "ack", alert_id)
+        drain_index(run)
 
     def compare(self, run_ids: Sequence[str], metric: str | None = None) -> dict[str, Any]:
         """The albor.runs.diff document, by `metric`, or what a person chose for the experiment, or

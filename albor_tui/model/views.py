@@ -48,7 +48,7 @@ class ViewKeeper:
         """Read the file, and begin with its last view; a damaged file is renamed. For any thread,
         before there is an app.
         """
-        if self._file is None or not self._file.path.exists():
+        if self._file is None:
             return
         found = self._file.read()
         self.named, self.metrics, self.problem = found.named, found.metrics, found.problem
@@ -63,9 +63,9 @@ class ViewKeeper:
 
     def reload(self) -> None:
         """Know the views that other cockpits saved. In any thread; reads the file."""
-        if self._file is not None and self._file.path.exists():
+        if self._file is not None:
             found = self._file.read()
-            if not found.is_damaged:
+            if not (found.is_damaged or found.is_closed):
                 self.named = found.named
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 
 from albor_core.run.light_dataclass import dataclass
@@ -17,8 +17,9 @@ Members = frozenset[str]
 class Workspace:
     """The runs that a workspace lists, by id, and how it shows them.
 
-    `listed` stays as it was when the workspace was opened, so that each run has its place whatever
-    becomes of it. `solo` are the runs shown alone; empty: all that are not hidden.
+    `listed` stays as it was when the workspace was opened, or as the user had it ordered since, so
+    that each run has its place whatever becomes of it. `solo` are the runs shown alone; empty: all
+    that are not hidden.
     """
 
     listed: tuple[str, ...] = ()
@@ -43,6 +44,17 @@ class Workspace:
         is_empty = kept.issuperset(listed)
         hides = kept.difference(listed) if is_empty else kept
         return cls(listed, total or len(runs), hides, group=group)
+
+    def ordered_by(self, figures: Mapping[str, float | None], better: str) -> Workspace:
+        """The runs with the best figure first; behind them NaN, and those that have none."""
+
+        def rank(run: str) -> tuple[int, float]:
+            value = figures.get(run)
+            if value is None or value != value:
+                return (2 if value is None else 1), 0.0
+            return 0, -value if better == "max" else value
+
+        return replace(self, listed=tuple(sorted(self.listed, key=rank)))
 
     @property
     def shown(self) -> tuple[str, ...]:

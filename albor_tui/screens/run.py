@@ -73,6 +73,10 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
+    @property
+    def chart_subject(self) -> str:
+        return self._view.name or self._view.id
+
     def __init__(self, view: RunView, tab: str = "") -> None:
         super().__init__()
         self._view = view

@@ -151,6 +151,13 @@ class StatusBar(Widget):
         if self._timer is not None:
             self._hide()
 
+    def withdraw(self, words: str) -> bool:
+        """Show a message no longer, where it is the one that is shown; whether it was."""
+        is_shown = bool(self.display and self.line == styled.text(words, "$warning"))
+        if is_shown:
+            self._hide()
+        return is_shown
+
     def _stay(self, seconds: float | None) -> None:
         self.display = True
         if self._timer is not None:

@@ -803,6 +803,25 @@ class FakeAttention:
         return told
 
 
+class FakeOverlay:
+    def __init__(self, source: FakeSource) -> None:
+        self._source = source
+
+    def curves(
+        self, views: Sequence[RunView], keys: Sequence[str], **window: Any
+    ) -> dict[str, dict[str, Series]]:
+        found = {
+            view.id: FakeArchive(self._source, view.id).curves(keys, **window) for view in views
+        }
+        return {
+            key: {run: curves[key] for run, curves in found.items() if key in curves}
+            for key in keys
+        }
+
+    def close(self) -> None:
+        pass
+
+
 class FakeSource:
     """What `LiveSource` gives, from values."""
 
@@ -849,6 +868,9 @@ class FakeSource:
 
     def follow(self, view: RunView) -> FakeFollower:
         return FakeFollower(self, view.id)
+
+    def overlay(self) -> FakeOverlay:
+        return FakeOverlay(self)
 
     def archive(self, view: RunView) -> FakeArchive:
         if self.archive_failure is not None:

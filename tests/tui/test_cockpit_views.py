@@ -10,16 +10,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import incident
 import pytest
 from settled import until
 from textual.widgets import Input
 
+from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.workspace.views import View, ViewsFile
 from albor_core.store.query.column_names import ColumnNames
 from albor_tui import main, web
 from albor_tui.app import AlborApp
 from albor_tui.look import themes
 from albor_tui.model.views import ViewKeeper
+from albor_tui.screens.attention import AttentionScreen
 from albor_tui.screens.dialogs.views import ViewsDialog
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs.screen import RunsScreen
@@ -132,6 +135,37 @@ async def test_a_damaged_file_is_told_once_and_kept(cockpit: Cockpit, file: View
         assert str(file.path) in line(pilot)
     assert file.path.with_name("views.yaml.bad").read_text() == "views: ["
     assert keeper(file).problem == ""
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_damaged_file_is_told_once_on_the_list_that_comes_forward(
+    cockpit: Cockpit, file: ViewsFile, source, is_late: bool
+):
+    file.path.parent.mkdir()
+    file.path.write_text("views: [")
+    source.rows, troubles = incident.runs(), incident.attention()
+    source.troubles = AttentionList(is_complete=False) if is_late else troubles
+    async with cockpit(views=keeper(file)).run_test(size=SIZE) as pilot:
+        if is_late:
+            await until(pilot, lambda: "views.yaml.bad" in line(pilot))
+            source.troubles = troubles
+        await until(pilot, lambda: isinstance(pilot.app.screen, AttentionScreen))
+        await until(pilot, lambda: bool(pilot.app.screen.query(StatusBar)))
+        await until(pilot, lambda: "views.yaml.bad" in line(pilot))
+        assert pilot.app.screen.query_one(StatusBar).display
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+        await pilot.pause(0.6)
+        assert not pilot.app.screen.query_one(StatusBar).display
+
+
+async def test_a_home_that_may_not_be_read_costs_one_line(cockpit: Cockpit, tmp_path: Path):
+    views = keeper(ViewsFile(tmp_path / ("x" * 300) / "views.yaml"))
+    views.reload()
+    async with cockpit(views=views).run_test(size=SIZE) as pilot:
+        await listed(pilot)
+        await until(pilot, lambda: "cannot read" in line(pilot))
+    assert views.problem.endswith("File name too long")
 
 
 async def test_a_home_that_cannot_be_written_is_told_once(cockpit: Cockpit, tmp_path: Path):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import threading
 
 import pytest
 
-from albor_tui.look import themes
+from albor_tui.look import run_colours, themes
 from albor_tui.look.run_colours import DASHES, FILE, RUN_TONES, RunColours, RunStyle
 from albor_tui.widgets.chart.dashes import PATTERNS
 
@@ -50,6 +51,36 @@ def test_of_two_that_share_a_place_one_gets_another_dash_whatever_their_order():
     assert found["a"].letter != found["z"].letter
 
 
+def test_what_a_run_looks_like_does_not_depend_on_what_it_was_drawn_with_at_another_start(tmp_path):
+    """Two experiments beside each other move only those that look alike, and those for good."""
+    sweep, ppo = runs(*map(str, range(20))), runs("p", of="ppo")
+    colours = RunColours(tmp_path / FILE)
+    alone, moved = colours.styles(sweep), colours.styles(ppo)
+    together = colours.styles([*sweep, *ppo])
+    changed = [run for run, style in (alone | moved).items() if together[run] != style]
+    assert len(changed) == 1 and len({(one.tone, one.dash) for one in together.values()}) == 21
+    assert together[changed[0]].tone == (alone | moved)[changed[0]].tone
+    colours.close()
+    again = RunColours(tmp_path / FILE)
+    assert again.styles(ppo)["p"].dash == together["p"].dash
+    assert again.styles(sweep[::-1])["3"] == alone["3"]
+
+
+def test_a_file_that_is_read_late_holds_for_what_was_drawn_before(tmp_path, monkeypatch):
+    first = RunColours(tmp_path / FILE)
+    styles = first.styles(runs("a", "b", "c"))
+    first.close()
+    may_read, read = threading.Event(), run_colours._read
+    monkeypatch.setattr(run_colours, "_read", lambda file: (may_read.wait(20), read(file))[1])
+    late = RunColours(tmp_path / FILE)
+    assert late.styles(runs("c"))["c"].tone == "main"
+    may_read.set()
+    late._reader.join()
+    assert late.styles(runs("c", "new"))["c"] == styles["c"]
+    late.close()
+    assert RunColours(tmp_path / FILE).styles(runs("b", "c"))["c"] == styles["c"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", '{"runs": 7}', '{"runs": [[1], ["s", "a", -1], ["s", "a", true], null]}'],
@@ -76,6 +107,26 @@ def test_two_cockpits_that_write_lose_no_run(tmp_path):
         colours.close()
     kept = json.loads((tmp_path / FILE).read_text())["runs"]
     assert {run for _, run, _ in kept} == {"a", "b"}
+
+
+@pytest.mark.parametrize("experiment", ["\u6ce8" * 300, "e" * 300, "\ud800"])
+def test_what_is_written_is_read_and_the_oldest_give_way(tmp_path, experiment):
+    colours = RunColours(tmp_path / FILE)
+    names = [f"{n:04}-{'r' * 60}" for n in range(4_100)]
+    before = colours.styles([(name, experiment) for name in names])
+    colours.close()
+    assert (tmp_path / FILE).stat().st_size <= 1 << 20
+    again = RunColours(tmp_path / FILE)
+    kept = json.loads((tmp_path / FILE).read_bytes())["runs"]
+    assert [run for _, run, _ in kept] == names[-len(kept) :]
+    assert len(kept) >= 1_000
+    assert again.styles([(names[-1], experiment)])[names[-1]].tone == before[names[-1]].tone
+    assert again.styles([(names[-len(kept)], experiment)])
+    again.styles([("new", experiment)])
+    again.close()
+    runs_now = [run for _, run, _ in json.loads((tmp_path / FILE).read_bytes())["runs"]]
+    assert runs_now[-1] == "new"
+    assert names[-1] in runs_now
 
 
 # Machado, Oliveira and Fernandes (2009): what eyes see that lack one kind of cone, in linear RGB

@@ -55,13 +55,16 @@ def alerts() -> None:
 @json_option
 def ls(run: str | None, open_only: bool, as_json: bool) -> None:
     """List the alerts of all runs, or of RUN, newest first."""
-    from albor_core.cli.common.lookup import open_store
+    from albor_core.cli.common.lookup import CATCH_UP_S, open_store
 
     run_id = find_run(run).id if run is not None else None
     rows = []
     reader = open_store(None)
     if reader is not None:
+        from albor_core.feed.run.alerts import index_answers
+
         with reader:
+            index_answers(reader.alerts(run_id, open_only=True), timeout_s=CATCH_UP_S)
             rows = list(reversed(reader.alerts(run_id, open_only=open_only)))
     if as_json:
         emit({"schema": "albor.alerts.ls/1", "alerts": [field_values(row) for row in rows]})

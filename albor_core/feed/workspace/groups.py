@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from albor_core.run.light_dataclass import dataclass
@@ -16,7 +17,8 @@ MISSING = "missing"
 """The group of the runs that have no value."""
 _NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _EXPONENT = re.compile(r"e([+-]?)0*(?=[0-9])")
-_WHOLE = 1e15  # floats below it that are whole are written as such
+_DIGITS = 15  # decimals of so many digits each have a float of their own
+_LONGEST = 22  # digits of a whole number that came as a float; a longer one has an exponent
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,10 @@ def group_label(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
-        return str(value)
+        return _label_of_int(value)
     if isinstance(value, float):
         return _label_of_float(value)
-    return json.dumps(_same_numbers(value), sort_keys=True, ensure_ascii=False, default=str)
+    return _json(value)
 
 
 def group_runs(
@@ -89,7 +91,7 @@ def label_place(label: str) -> tuple[int, float, str]:
 def _label_of_text(text: str) -> str:
     if _NUMBER.fullmatch(text) and math.isfinite(float(text)):
         is_whole = text.lstrip("+-").isdigit()
-        return str(int(text)) if is_whole else _label_of_float(float(text))
+        return _label_of_int(int(text)) if is_whole else _label_of_float(float(text))
     if text[:1] in ("[", "{"):  # as a store gives lists and objects
         try:
             return group_label(json.loads(text))
@@ -98,18 +100,41 @@ def _label_of_text(text: str) -> str:
     return json.dumps(text) if text in ("", MISSING) else text
 
 
+def _label_of_int(value: int) -> str:
+    """That of the float which is the same number, where there is one."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return str(value)
+    return _label_of_float(near) if value in (int(near), _written(near)) else str(value)
+
+
 def _label_of_float(value: float) -> str:
     if math.isnan(value):
         return "NaN"
-    if value == int(value) if abs(value) < _WHOLE else False:
-        return str(int(value))
+    if math.isfinite(value) and value == int(value):
+        whole = _written(value) or int(value)
+        if len(str(abs(whole))) <= _LONGEST:
+            return str(whole)
     return _EXPONENT.sub(lambda found: f"e{found[1].replace('+', '')}", repr(value))
 
 
-def _same_numbers(value: Any) -> Any:
-    """Data in which a whole float is the integer that it equals."""
-    if isinstance(value, float) and abs(value) < _WHOLE and value == int(value):
-        return int(value)
+def _written(value: float) -> int | None:
+    """The whole number that a person wrote for a float, as 10**23 for 1e23, which is another one;
+    None where it is nothing that a person writes.
+    """
+    digits = Decimal(repr(value))
+    return int(digits) if len(digits.normalize().as_tuple().digits) <= _DIGITS else None
+
+
+def _json(value: Any) -> str:
+    """Data as JSON in which equal numbers are written alike."""
     if isinstance(value, Mapping):
-        return {str(key): _same_numbers(one) for key, one in value.items()}
-    return [_same_numbers(one) for one in value] if isinstance(value, list | tuple) else value
+        known = {str(key): one for key, one in value.items()}
+        inside = (f"{_json(key)}: {_json(known[key])}" for key in sorted(known))
+        return f"{{{', '.join(inside)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_json, value))}]"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return group_label(value)
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -33,6 +33,7 @@ MAX_NAME = 80
 _HEAD = (
     "# What albor-tui shows. `last` is how the next start begins; `views` are opened by\n"
     "# V or ctrl+p, albor-tui --view NAME, albor runs ls --view NAME.\n"
+    "# You may edit it; comments are not kept: each change in the cockpit writes it anew.\n"
 )
 _MAX_BYTES = 1 << 20  # what strict_yaml reads
 _MOST_SAVED = 9  # damaged files that stay beside it
@@ -64,8 +65,9 @@ class View:
 
 @dataclass(frozen=True)
 class Views:
-    """What views.yaml says. `problem` is what is wrong with it, in one line; `is_damaged` where
-    nothing of it can be read.
+    """What views.yaml says. `problem` is what is wrong with it, in one line; `is_damaged` where it
+    is not what it must be, `is_closed` where the system lets no one read it: nothing of it is known
+    then.
     """
 
     last: View = View()
@@ -73,18 +75,22 @@ class Views:
     metrics: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     is_damaged: bool = False
+    is_closed: bool = False
 
     def view(self, name: str, path: Path) -> View:
         """A named view. Raises NotFoundError with the nearest name, ConfigError where the file is
-        damaged.
+        damaged or cannot be read.
         """
+        if self.is_closed:
+            raise ConfigError(self.problem, hint=f"make {path} readable")
         if self.is_damaged:
             raise ConfigError(self.problem, hint=f"correct {path}, or remove it")
         if name in self.named:
             return self.named[name]
         from albor_core.store.query.names import nearest  # noqa: PLC0415  for a misspelt name
 
-        has = f"{path} has {counted(len(self.named), 'view')}" if path.exists() else "no views yet"
+        is_there = os.path.lexists(path)  # a Path raises where its folder may not be entered
+        has = f"{path} has {counted(len(self.named), 'view')}" if is_there else "no views yet"
         names = ", ".join(clean(one, limit=MAX_NAME) for one in list(self.named)[:5])
         raise NotFoundError(
             f"no view {name!r}: {has}{nearest(name, self.named)}",
@@ -105,7 +111,7 @@ class ViewsFile:
         except ConfigError as error:
             return Views(problem=error.message, is_damaged=True)
         except OSError as error:
-            return Views(problem=f"cannot read {self.path}: {error.strerror}")
+            return Views(problem=f"cannot read {self.path}: {error.strerror}", is_closed=True)
         return _views_of(found, self.path)
 
     def save(self, name: str, view: View) -> None:

@@ -30,7 +30,9 @@ from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.status_bar import StatusBar
 
 if TYPE_CHECKING:
-    from albor_core.picture.line_picture import LinePicture
+    from albor_tui.widgets.chart.chart import FinerLines
+    from albor_tui.widgets.chart.data import Trace
+    from albor_tui.widgets.media.chart_picture import ChartSketch
 
 RETRY_S = 2.0
 
@@ -142,6 +144,12 @@ class PollingScreen(FrameScreen):
         """The present effect of an action; "" if its label is enough."""
         return ""
 
+    @property
+    def chart_subject(self) -> str:
+        """The run or the runs that its charts are of, for the title of a picture; "" where each
+        chart says it."""
+        return ""
+
     def read_places(self) -> None:
         """Read what `places` finds besides what the screen knows. In any thread."""
 
@@ -239,28 +247,38 @@ class PollingScreen(FrameScreen):
     def ask_for_picture(self, message: Chart.PictureAsked) -> None:
         """Ask for the file that the picture of a chart is written to."""
         message.stop()
-        from albor_tui.widgets.media.chart_picture import chart_picture, file_stem
+        from albor_core.picture.save import check_format
+        from albor_tui.widgets.media.chart_picture import ChartSketch, file_stem
 
-        picture = chart_picture(message.chart)
-        if picture is None:
+        sketch = ChartSketch.from_chart(message.chart, self.chart_subject)
+        if sketch is None:
             self.show_message("cannot make a picture: nothing is drawn here", "$ink-muted")
             return
         from albor_tui.screens.dialogs.prompt import PromptScreen
 
-        title = styled.text(picture.title, "bold $accent")
+        title = styled.text(sketch.title, "bold $accent")
         question = Content.assemble(("Picture of ", "bold $ink"), title)
 
         def write(name: str | None) -> None:
             if name is not None:
-                self._write_picture(picture, Path(name).expanduser().absolute())
+                self._write_picture(sketch, message.finer, Path(name))
 
-        value = f"{file_stem(picture.title)}.svg"
-        self.app.push_screen(PromptScreen(question, ".svg, .png or .csv", value), write)
+        value = f"{file_stem(sketch.title)}.svg"
+        hint = ".svg, .png or .csv"
+        self.app.push_screen(PromptScreen(question, hint, value, check_format), write)
 
     @work(thread=True, group="picture", exit_on_error=False)
-    def _write_picture(self, picture: LinePicture, out: Path) -> None:
+    def _write_picture(self, sketch: ChartSketch, finer: FinerLines | None, name: Path) -> None:
+        lines: tuple[Trace, ...] = ()
+        if finer is not None:
+            feed = self.source.overlay()
+            try:
+                lines = finer(feed)
+            finally:
+                feed.close()
+        out = name.expanduser().absolute()
         try:
-            self.desk.draw(picture, out)
+            self.desk.draw(sketch.picture(lines), out)
         except AlborError as error:
             why = f"{error.message} ({error.hint})" if error.hint else error.message
             report = CommandReport(out.name, "picture", "refused", why)
@@ -275,3 +293,7 @@ class PollingScreen(FrameScreen):
     def show_message(self, words: str, tone: str = "$ink") -> None:
         """Show a line in the status bar."""
         self.query_one(StatusBar).show_message(words, tone)
+
+    def withdraw_message(self, words: str) -> bool:
+        """Show a line no longer; whether it was shown."""
+        return any(bar.withdraw(words) for bar in self.query(StatusBar))

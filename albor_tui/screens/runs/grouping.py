@@ -150,7 +150,7 @@ def _format_of(bands: Sequence[Band], key: str) -> NumberFormat:
 
 
 def _band(one: Band, shape: NumberFormat, tone: str) -> Content:
-    odd = f" {one.nonfinite} NaN" if one.nonfinite else ""
+    odd = f" {one.nonfinite} not finite" if one.nonfinite else ""
     if one.mean is None:
         return Content.styled(odd.strip() or glyphs.current.missing, "$error" if odd else tone)
     spread = ""

@@ -94,6 +94,12 @@ class Legend(ColumnList):
         """The cursor points at nothing until it is moved."""
         self._has_moved = False
 
+    def begin_at_top(self) -> None:
+        """The cursor on the first line, unless the user moved it."""
+        if not self._has_moved and self.cursor:
+            self.set_reactive(ColumnList.cursor, 0)
+            self.lines_changed()
+
     def columns(self) -> Sequence[CellColumn]:
         rows: tuple[LegendLine, ...] = self.rows
         longest = max((cell_len(clean(one.label)) for one in rows), default=0)

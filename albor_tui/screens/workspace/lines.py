@@ -47,12 +47,12 @@ def legend_of_runs(
 ) -> list[LegendLine]:
     """A line for each run."""
     shown = frozenset(state.shown)
-    figures = (
-        None if facts.figures is None else {v.id: facts.figures.get(v.id) for v in facts.views}
-    )
+    place = {run: n for n, run in enumerate(state.listed)}
+    views = sorted(facts.views, key=lambda view: place.get(view.id, len(place)))
+    figures = None if facts.figures is None else {v.id: facts.figures.get(v.id) for v in views}
     values = [] if figures is None else list(figures.values())
     words = _aligned(values)
-    gaps = gaps_to_best(values, [view.id not in state.hidden for view in facts.views], facts.better)
+    gaps = gaps_to_best(values, [view.id not in state.hidden for view in views], facts.better)
     return [
         LegendLine(
             key=view.id,
@@ -66,7 +66,7 @@ def legend_of_runs(
             gap=gaps[i] if gaps else "",
             state=_state(view),
         )
-        for i, view in enumerate(facts.views)
+        for i, view in enumerate(views)
     ]
 
 
@@ -114,12 +114,12 @@ def whole_members(state: Workspace, facts: WorkspaceFacts, group: RunGroup) -> f
 
 def _mean(band: Band, words: str) -> str:
     if band.mean is None and band.nonfinite:
-        return "NaN"
+        return "not finite"
     return words
 
 
 def _odd(band: Band) -> str:
-    return f"{band.nonfinite} NaN" if band.nonfinite and band.mean is not None else ""
+    return f"{band.nonfinite} not finite" if band.nonfinite and band.mean is not None else ""
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from albor_core.run.values.quantity import counted
 from albor_tui.look import quantity
+from albor_tui.screens.workspace.picture import short_label
 from albor_tui.screens.workspace.reading import Curves
 from albor_tui.widgets.chart.curves import RULER_KEYS
 
 _UNEVEN = 100  # times as many points as the shortest curve has
 
 
-def about_x(curves: Curves, shown: Collection[str]) -> str:
+def about_x(curves: Curves, shown: Collection[str], names: Mapping[str, str]) -> str:
     """What x counts where runs that are shown differ in it, and how many points they have where
     one has by far more than another; "" where they are alike."""
     units: dict[str, str] = {}
@@ -27,9 +28,11 @@ def about_x(curves: Curves, shown: Collection[str]) -> str:
     words = []
     if len(axes := Counter(units.values())) > 1:
         words.append("x differs: " + ", ".join(f"{n} by {unit}" for unit, n in axes.most_common()))
-    without = len(set(shown) - units.keys())
+    without = [run for run in shown if run not in units]
     if units and without:
-        words.append(f"{counted(without, 'run')} without points here")
+        few = short_label(names.get(without[0]) or without[0])
+        who = few if len(without) == 1 else counted(len(without), "run")
+        words.append(f"{who} without points here")
     low, high = (min(points.values()), max(points.values())) if points else (0, 0)
     if high > _UNEVEN * low:
         words.append(

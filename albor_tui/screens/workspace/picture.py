@@ -6,25 +6,32 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 
 from albor_core.feed.view.run_view import RunView
-from albor_core.feed.workspace.bands import CurveBand
+from albor_core.feed.workspace.bands import CurveBand, curve_band
 from albor_core.run.values.directions import Direction, direction
 from albor_core.run.values.quantity import counted
 from albor_core.store.query.group import band as spread_of
 from albor_core.store.rows.series import Series
+from albor_tui.look import glyphs
 from albor_tui.screens.workspace.marks import LineMark
 from albor_tui.screens.workspace.reading import Bands, Curves
 from albor_tui.widgets.base import styled
+from albor_tui.widgets.chart.chart import FINE_POINTS, FinerLines
 from albor_tui.widgets.chart.curves import is_measured, trace
 from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.reading import exact
 from albor_tui.widgets.chart_grid.whole_run import WholeRun
 
+if TYPE_CHECKING:
+    from albor_core.feed.workspace.overlay import OverlayFeed
+
 LABEL = 24  # cells of a name beside a value
+_MOST_POINTS, _LEAST_POINTS = 100_000, 1_000  # in a file: of all lines, of each
+_GOES_ON = 0.8  # of the steps of a run: a curve that went so far is still logged
 
 
 class _Made(NamedTuple):
@@ -34,7 +41,7 @@ class _Made(NamedTuple):
 
 
 class LineCache:
-    """The lines that were made of curves, and how far each run goes.
+    """The lines that were made of curves, and how far each of them goes.
 
     A line is made once of a curve, whatever is hidden or lifted meanwhile: a chart of which no line
     changed equals the one before, and is not drawn again.
@@ -43,7 +50,15 @@ class LineCache:
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], _Made] = {}
         self._whole: dict[str, WholeRun] = {}
+        self._extents: dict[tuple[str, str], tuple[float, float]] = {}  # by key and run
         self._learned: dict[str, Mapping[str, Series]] = {}  # by run, the curves that came last
+
+    def beside(self) -> LineCache:
+        """One without lines that knows the same extents."""
+        made = LineCache()
+        made._whole = dict(self._whole)
+        made._extents = dict(self._extents)
+        return made
 
     def lines(
         self,
@@ -67,6 +82,21 @@ class LineCache:
             if own and (own.keys() != old.keys() or any(own[key] is not old[key] for key in own)):
                 self._learned[view.id] = own
                 self.whole(view.id).learn(view, own)
+                for key, curve in own.items():
+                    if not curve.is_empty:
+                        self._widen(key, view.id, curve.steps[0], curve.steps[-1])
+
+    def _widen(self, key: str, run: str, first: float, last: float) -> None:
+        low, high = self._extents.get((key, run), (first, last))
+        self._extents[key, run] = min(low, first), max(high, last)
+
+    def extent(self, key: str, run: str, *, does_grow: bool) -> tuple[float, float] | None:
+        """The first and the last step that is known of a curve, also beyond a window; of one that
+        still goes on to the present step of its run."""
+        found, whole = self._extents.get((key, run)), self.whole(run).extent
+        if found is None or whole is None or not does_grow or found[1] < whole[1] * _GOES_ON:
+            return found
+        return found[0], max(found[1], whole[1])
 
     def whole(self, run: str) -> WholeRun:
         """What is known of a run beyond a window."""
@@ -78,6 +108,7 @@ class OverlayPicture:
     """The lines that are drawn, runs or groups, from the first of the legend on."""
 
     cache: LineCache
+    views: Sequence[RunView] = ()
     keys: tuple[str, ...] = ()
     is_read: bool = False
     pins: tuple[str, ...] = ()
@@ -87,16 +118,21 @@ class OverlayPicture:
     """The runs of each line that is drawn."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """By run, a name that no other one has."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """By run, its name in full."""
     marks: Mapping[str, LineMark] = field(default_factory=dict)
     """Of each run or group."""
     lifted: str = ""
     """The label of the line that lies before the others."""
     ways: Mapping[str, Direction | None] = field(default_factory=dict)
     """In which direction metrics are better, where that was declared."""
-    is_growing: bool = False
     metric: str = ""
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """What the legend says of each line: the newest value of `metric`, of a group their mean."""
+    growing: frozenset[str] = frozenset()
+    """The runs that go on."""
+    group: str = ""
+    """The param that the lines are groups by."""
     _charts: dict[str, ChartData] = field(default_factory=dict)
 
     @property
@@ -114,12 +150,62 @@ class OverlayPicture:
         lines = self._bands(key) if self.bands is not None else self._runs(key)
         return ChartData(
             lines,
-            self.is_growing,
-            extent=self._extent(),
+            not self.growing.isdisjoint(self.curves[key]),
+            extent=self._extent(key),
             subject=key,
             lifted=self.lifted,
-            empty="" if self.members else "all hidden",
+            empty=self._why_blank(key),
+            names=self._full_names(),
+            about=self._spreads(key),
         )
+
+    def _full_names(self) -> dict[str, str]:
+        """The names of lines by their labels, in the order of the legend."""
+        if self.bands is not None:
+            return {group_name(self.group, line): line for line in self.members}
+        runs = [run for runs in self.members.values() for run in runs]
+        return {self.labels.get(run, run): self.names.get(run, run) for run in runs}
+
+    def _spreads(self, key: str) -> dict[str, str]:
+        """What the line of each group is, by its label."""
+        if self.bands is None:
+            return {}
+        found = self.bands.get(key, {})
+        return {
+            group_name(self.group, line): _spread(found[line])
+            for line in self.members
+            if line in found
+        }
+
+    def finer(self, key: str, lo: int | None, hi: int | None) -> FinerLines:
+        shown = frozenset(run for runs in self.members.values() for run in runs)
+        views = [view for view in self.views if view.id in shown]
+        most = _MOST_POINTS // max(len(views), 1)
+        points = min(max(most, _LEAST_POINTS), FINE_POINTS)
+        cache = self.cache.beside()
+
+        def read(feed: OverlayFeed) -> tuple[Trace, ...]:
+            curves = feed.curves(views, [key], lo=lo, hi=hi, points=points)
+            bands = None
+            if self.bands is not None:
+                found = curves.get(key, {})
+                bands = {
+                    key: {
+                        line: curve_band([found[run] for run in runs if run in found], most=points)
+                        for line, runs in self.members.items()
+                    }
+                }
+            return (
+                replace(self, cache=cache, curves=curves, bands=bands, _charts={}).chart(key).traces
+            )
+
+        return read
+
+    def _why_blank(self, key: str) -> str:
+        """The text of a chart without lines: those it has may lie beside the window."""
+        if not self.members:
+            return "all hidden"
+        return "no points at these steps" if self._extent(key) is not None else ""
 
     def _runs(self, key: str) -> tuple[Trace, ...]:
         found, lines = self.curves[key], []
@@ -154,10 +240,12 @@ class OverlayPicture:
                 line: str = line,
                 newest: float = newest,
             ) -> tuple[Trace, ...]:
-                spread, mean = _band_lines(band, mark, short_label(line))
+                spread, mean = _band_lines(band, mark, group_name(self.group, line))
                 return spread, replace(mean, last=newest)
 
-            spread, mean = self.cache.lines(key, f"group {line}", band, (mark, newest), make)
+            spread, mean = self.cache.lines(
+                key, f"group {line}", band, (mark, self.group, newest), make
+            )
             spreads.append(spread)
             means.append(mean)
         return (*reversed(spreads), *reversed(means))
@@ -168,10 +256,11 @@ class OverlayPicture:
         newest = spread_of(known[run].newest for run in self.members[line] if run in known)
         return math.nan if newest.mean is None else newest.mean
 
-    def _extent(self) -> tuple[float, float] | None:
-        """The first and the last step of all that is drawn, whatever the window."""
+    def _extent(self, key: str) -> tuple[float, float] | None:
+        """The first and the last step of the lines of a chart, whatever the window."""
         runs = [run for runs in self.members.values() for run in runs]
-        known = [one for run in runs if (one := self.cache.whole(run).extent) is not None]
+        found = [self.cache.extent(key, run, does_grow=run in self.growing) for run in runs]
+        known = [one for one in found if one is not None]
         if not known:
             return None
         return min(low for low, _ in known), max(high for _, high in known)
@@ -202,7 +291,7 @@ class OverlayPicture:
 
     def _label(self, line: str) -> str:
         """What a line is called in charts."""
-        return self.labels.get(line, line) if self.bands is None else short_label(line)
+        return self.labels.get(line, line) if self.bands is None else group_name(self.group, line)
 
     def why_empty(self, words: str) -> str:
         if not self.is_read:
@@ -212,9 +301,27 @@ class OverlayPicture:
         return "no metrics"
 
 
+def _spread(band: CurveBand) -> str:
+    """What the line of a group is, and of how many runs."""
+    counts = sorted({count for count in band.n if count})
+    if not counts:
+        return ""
+    few, many = counts[0], counts[-1]
+    if many == 1:
+        return "n 1"
+    count = f"{many}" if few == many else f"{few} to {many}"
+    return f"mean {glyphs.current.plus_minus} sd, n {count}"
+
+
 def short_label(name: str) -> str:
     """A name that has room beside a value."""
     return styled.fit_middle(styled.text(name), LABEL).plain
+
+
+def group_name(group: str, label: str) -> str:
+    """A value by which runs are grouped, with its param, beside other values."""
+    param = styled.fit_middle(styled.text(group.rpartition("/")[2] or group), LABEL // 2).plain
+    return short_label(f"{param} {label}" if param else label)
 
 
 def short_labels(names: Mapping[str, str]) -> dict[str, str]:

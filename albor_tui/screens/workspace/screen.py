@@ -29,7 +29,13 @@ from albor_tui.screens.workspace.legend import Legend, LegendLine
 from albor_tui.screens.workspace.lines import drawn_groups, legend_of_groups, legend_of_runs
 from albor_tui.screens.workspace.marks import LineMark, marks_of_groups, marks_of_runs
 from albor_tui.screens.workspace.notes import about_x
-from albor_tui.screens.workspace.picture import LineCache, OverlayPicture, short_label, short_labels
+from albor_tui.screens.workspace.picture import (
+    LineCache,
+    OverlayPicture,
+    group_name,
+    short_label,
+    short_labels,
+)
 from albor_tui.screens.workspace.reading import (
     CurvesWindow,
     WorkspaceFacts,
@@ -40,6 +46,7 @@ from albor_tui.screens.workspace.reading import (
     param_choices,
 )
 from albor_tui.widgets.base import styled
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.key_bar import KeyBar
@@ -74,6 +81,11 @@ class WorkspaceScreen(NamedViewScreen):
         Binding("a", "all", "All", tooltip="Show every run"),
         Binding("o", "open", "Open", tooltip="Open the run under the cursor"),
         Binding("d", "diff", "Diff", tooltip="Compare the runs that are shown"),
+        *(
+            replace(key, action=f"chart({key.action!r})")
+            for key in Chart.BINDINGS
+            if isinstance(key, Binding) and not key.action.startswith("shift")
+        ),
     ]
 
     def __init__(
@@ -91,6 +103,8 @@ class WorkspaceScreen(NamedViewScreen):
         self._cache = LineCache()
         self._round = MetricRound()
         self._lifting: Timer | None = None
+        self._is_plain = False  # whether the list has no order of the user's
+        self._to_order: str | None = None  # the metric that orders the legend once it is read
 
     def compose(self) -> ComposeResult:
         experiments = Counter(view.experiment for view in self._first if view.experiment)
@@ -107,6 +121,7 @@ class WorkspaceScreen(NamedViewScreen):
         self._adopt_view()
         mine = self.cockpit.views.metrics.get(main_experiment(self._first), "")
         self._question = replace(self._question, metric=mine)
+        self._to_order = mine if self._is_plain else None
         self.keep_view(screen="workspace")
         self.query_one("#workspace-notes").display = False
         self.query_one(Legend).focus()
@@ -118,6 +133,7 @@ class WorkspaceScreen(NamedViewScreen):
         ids = [view.id for view in self._first]
         group = column_key(kept.group)
         self.state = Workspace.begin(ids, kept.hidden, group, total=self._total)
+        self._is_plain = kept.sort in ("", "recent") and not kept.is_reversed
         self.query_one(ChartGrid).begin(kept.unfolded, kept.smoothing)
 
     def on_resize(self) -> None:
@@ -146,8 +162,21 @@ class WorkspaceScreen(NamedViewScreen):
     def show_facts(self, message: WorkspaceRead) -> None:
         self._facts = message.facts
         self._cache.learn(message.facts.views, message.facts.curves)
+        is_ordered = self._order_legend()
         self.query_one(TopBar).view = RunsView(rows=message.facts.views)
         self._draw()
+        if is_ordered:
+            self.query_one(Legend).begin_at_top()
+
+    def _order_legend(self) -> bool:
+        """The best run first: once, when the figures have come. Later ones move no line."""
+        facts, wanted = self._facts, self._to_order
+        if wanted is None or not facts.figures or facts.metric != (wanted or facts.metric):
+            return False
+        self._to_order = None
+        if facts.better is not None:
+            self.state = self.state.ordered_by(facts.figures, facts.better)
+        return facts.better is not None
 
     @on(ChartGrid.Wanted)
     def want(self, message: ChartGrid.Wanted) -> None:
@@ -226,6 +255,8 @@ class WorkspaceScreen(NamedViewScreen):
         lifted = next((one for one in lines if state.lifted and one.members == state.lifted), None)
         self.query_one(ChartGrid).picture = OverlayPicture(
             cache=self._cache,
+            views=facts.views,
+            names=names,
             keys=facts.keys or (),
             is_read=facts.keys is not None,
             pins=self._pinned(),
@@ -234,12 +265,19 @@ class WorkspaceScreen(NamedViewScreen):
             members=members,
             labels=labels,
             marks=marks,
-            lifted="" if lifted is None else labels.get(lifted.key) or short_label(lifted.key),
+            lifted="" if lifted is None else self._label_of(lifted, labels),
             ways={facts.metric: facts.better},
             metric=facts.metric,
             figures=self._legend_figures(),
-            is_growing=any(view.is_active and view.id in shown for view in facts.views),
+            growing=frozenset(v.id for v in facts.views if v.is_active and v.id in shown),
+            group=state.group if self._groups else "",
         )
+
+    def _label_of(self, line: LegendLine, labels: Mapping[str, str]) -> str:
+        """The label of a line in the charts."""
+        if line.is_group:
+            return group_name(self.state.group, line.label)
+        return labels.get(line.key) or short_label(line.key)
 
     def _legend_figures(self) -> Mapping[str, float | None]:
         """What the legend says of each line."""
@@ -251,10 +289,15 @@ class WorkspaceScreen(NamedViewScreen):
         """What the reader of the charts has to know: x axes that differ, a store with a problem."""
         line = self.query_one("#workspace-notes", Static)
         shown = frozenset(self.state.shown)
-        words = [about_x(self._facts.curves, shown), self._facts.problem]
+        words = [about_x(self._facts.curves, shown, self._present_names()), self._facts.problem]
         text = "; ".join(word for word in words if word)
         line.display = bool(text)
         line.update(styled.text(text, "$warning" if self._facts.problem else "$ink-muted"))
+
+    @property
+    def chart_subject(self) -> str:
+        by = f" by {self.state.group}" if self._groups else ""
+        return f"{counted(len(self.state.shown), 'run')}{by}"
 
     def _share_room(self) -> None:
         """Below the charts the legend is as high as it needs, and leaves them most of the room."""
@@ -307,6 +350,10 @@ class WorkspaceScreen(NamedViewScreen):
             legend = self.query_one(Legend)
             (self.query_one(ChartGrid) if legend.has_focus else legend).focus()
 
+    async def action_chart(self, action: str) -> None:
+        """The keys of a chart, also from the legend."""
+        await self.query_one(ChartGrid).act(action)
+
     def action_group(self) -> None:
         if self._facts.params is None:
             self.show_message("params are loading", "$ink-muted")
@@ -334,6 +381,7 @@ class WorkspaceScreen(NamedViewScreen):
             return
         for experiment in experiments:
             self.cockpit.views.set_metric(experiment, mine)
+        self._to_order = mine if self._is_plain else None
         self._ask(replace(self._question, metric=mine))
         self.show_message(choice_note(experiments, mine, is_only=count == 1), "$ink-muted")
 

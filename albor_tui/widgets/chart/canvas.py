@@ -27,6 +27,7 @@ from albor_tui.look.run_colours import RUN_TONES
 from albor_tui.widgets.base.cells import CellWidget, words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.data import X_AXES, ChartData, Look, Trace
+from albor_tui.widgets.chart.extremes import Extreme
 from albor_tui.widgets.chart.frame import ChartFrame, Overlay, compose, measure
 from albor_tui.widgets.chart.lines import (
     DrawnLines,
@@ -253,6 +254,11 @@ class ChartCanvas(CellWidget):
         data say."""
         return self._pointed or self.data.lifted
 
+    @property
+    def place(self) -> Extreme | None:
+        """The extreme at which the cursor stands, where it was moved to one."""
+        return None
+
     def point_at(self, label: str) -> None:
         """Lift the lines of this label while the pointer is there; "" lifts none."""
         if label != self._pointed:
@@ -313,7 +319,7 @@ class ChartCanvas(CellWidget):
         here = frame.column(at)
         near = [mark for place, mark in places if here is not None and frame.column(place) == here]
         room = frame.canvas_width, frame.width
-        words = reading(traces, near, look, frame.x, room, self.lifted)
+        words = reading(traces, near, look, frame.x, room, self.lifted, self.place)
         return Overlay(self._broken, places, at, words, self._clips)
 
     def line_at(self, column: int, row: int) -> str:

@@ -5,7 +5,9 @@ Keys and pointer change its `look`; whoever shows several charts hears of it and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.binding import Binding
@@ -18,7 +20,15 @@ from albor_tui.widgets.chart.extremes import Extreme, farthest, next_place, plac
 from albor_tui.widgets.chart.reading import FEW
 from albor_tui.widgets.chart.ticks import Range
 
+if TYPE_CHECKING:
+    from albor_core.feed.workspace.overlay import OverlayFeed
+
 __all__ = ["Chart", "ChartData", "Look"]
+
+FINE_POINTS = 10_000
+"""Of a line in a file, half of them in the window; beyond it buckets, which keep each spike."""
+FinerLines = Callable[["OverlayFeed"], tuple[Trace, ...]]
+"""Reads the lines of a chart with more points. For any thread."""
 
 ZOOM = 0.5
 WHEEL = 0.75
@@ -78,9 +88,10 @@ class Chart(ChartCanvas, can_focus=True):
 
     @dataclass
     class PictureAsked(Message):
-        """What this chart shows is wanted as a file."""
+        """What this chart shows is wanted as a file; who knows how it is read finer adds that."""
 
         chart: Chart
+        finer: FinerLines | None = None
 
     class NoExtreme(Message):
         """The answer to the key where no point stands out."""
@@ -120,6 +131,12 @@ class Chart(ChartCanvas, can_focus=True):
 
     def _forget_extremes(self) -> None:
         self._places, self._place, self._awaits_finer = (), None, False
+
+    @property
+    def place(self) -> Extreme | None:
+        place, step = self._place, self.look.cursor
+        is_here = place is not None and step is not None and place.first <= step <= place.last
+        return place if is_here else None
 
     def _trace_of(self, one: Extreme) -> Trace | None:
         """The line that has a place; of a mark the one that stands for the chart."""

@@ -87,6 +87,8 @@ class ChartData:
 
     `extent` is the first and last step of the run where it reaches beyond the lines, so that
     several charts share an axis. Another `subject` is another picture: it is drawn at once.
+    `names` are those of lines in full, by their labels, in the order of a legend; `about` is what
+    a legend says besides.
     """
 
     lines: tuple[Trace | PlotLine, ...] = ()
@@ -96,7 +98,8 @@ class ChartData:
     extent: tuple[float, float] | None = None
     subject: str = ""
     lifted: str = ""
-    names: Mapping[str, str] = field(default_factory=dict)  # of lines in full, by their labels
+    names: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -180,5 +183,6 @@ class Look:
 
 
 def _inside(low: float, span: float, whole: Range) -> Range:
+    span = min(span, whole.span)  # a window may be of a chart that goes farther
     low = min(max(low, whole.low), whole.high - span)
     return Range(low, low + span)

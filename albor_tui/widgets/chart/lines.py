@@ -25,6 +25,8 @@ DOTS = 2  # across a cell of braille
 GAP = 8.0  # times the usual distance of neighbours: nothing was logged there
 BESIDE = 0.5  # of a window on either side, where smoothing still reads
 TAIL = 0.01  # of the values, at either end
+_STANDS_OUT = 8.0  # times as far from the smoothed line as is usual
+_SHARE = 0.1  # of how far the smoothed line goes: nearer to it is not a spike
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,15 @@ class _Drawn(NamedTuple):
     raw: PlotLine
     smooth: PlotLine | None
     broken: tuple[float, ...]
+    spikes: PlotLine | None = None  # the points that the smoothed line hides
 
 
 def project(
     traces: Sequence[Trace], look: Look, x: Range, columns: int, lifted: str = ""
 ) -> DrawnLines:
     """The traces as `look` wants them, on a canvas `columns` cells wide over `x`. Of many noisy
-    ones only the smoothed lines are drawn. The one that is `lifted` lies on top, the others are
-    faint."""
+    ones only the smoothed lines are drawn, and the points that stand out of them; of the one that
+    is `lifted` all points. It lies on top, the others are faint."""
     is_many = len(traces) > MANY
     make = _memory.drawn if is_many else _drawn
     found = [make(trace, look, x, columns) for trace in traces]
@@ -66,11 +69,13 @@ def project(
     lines: list[PlotLine] = []
     over: list[PlotLine] = []
     points: list[PlotLine] = []
-    for trace, (raw, smooth, _) in zip(traces, found, strict=True):
+    for trace, (raw, smooth, _, spikes) in zip(traces, found, strict=True):
         if smooth is not None:
             over.append(smooth)
-            if noisy > MANY:
-                points.append(smooth)
+            if noisy > MANY and not (lifted and trace.label == lifted):
+                shown = [smooth] if spikes is None else [smooth, spikes]
+                lines += shown[1:]
+                points += shown
                 continue
             # the smoothed line tells which it is
             raw = replace(raw, tone="raw" if noisy == 1 else faint(trace.tone), dash=0, letter="")
@@ -102,12 +107,37 @@ def _drawn(trace: Trace, look: Look, x: Range, columns: int) -> _Drawn:
     raw = _on_scale(_placed(packed, look, x), look.is_log)
     tone = faint(trace.tone) if trace.is_band else trace.tone
     raw = replace(raw, tone=tone, letter=trace.letter, dash=trace.dash, is_band=trace.is_band)
-    smooth = None
+    smooth = spikes = None
     if trace.is_noisy and look.weight:
-        line = _placed(smoothed_line(trace, look, x, columns), look, x)
-        line = replace(line, dash=trace.dash, letter=trace.letter)
+        level = smoothed_line(trace, look, x, columns)
+        line = replace(_placed(level, look, x), dash=trace.dash, letter=trace.letter)
         smooth = _on_scale(line, look.is_log)
-    return _Drawn(raw, smooth, tuple(_broken(packed, look, x)))
+        if (far := _standing_out(packed, level)) is not None:
+            spikes = _on_scale(_placed(far, look, x), look.is_log)
+    return _Drawn(raw, smooth, tuple(_broken(packed, look, x)), spikes)
+
+
+def _standing_out(packed: Trace, smooth: Trace) -> Trace | None:
+    """The points of a trace that lie far from its smoothed line, each with its neighbours, and
+    nothing between them; None where there are none."""
+    levels = dict(zip(smooth.x, smooth.y, strict=True))
+    edges = zip(packed.x, packed.low or packed.y, packed.high or packed.y, strict=True)
+    far = [max(high - levels.get(x, math.nan), levels.get(x, math.nan) - low)
+           for x, low, high in edges]  # fmt: skip
+    known = sorted(away for away in far if math.isfinite(away))
+    finite = [y for y in smooth.y if math.isfinite(y)]
+    if not known or not finite:
+        return None
+    least = max(_STANDS_OUT * known[len(known) // 2], _SHARE * (max(finite) - min(finite)))
+    out = [i for i, away in enumerate(far) if math.isfinite(away) and away > least]
+    if not out:
+        return None
+    kept = {i for at in out for i in (at - 1, at, at + 1)}
+
+    def only(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(value if i in kept else math.nan for i, value in enumerate(values))
+
+    return replace(packed, y=only(packed.y), low=only(packed.low), high=only(packed.high))
 
 
 def smoothed_line(trace: Trace, look: Look, x: Range, columns: int) -> Trace:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from albor_core.run.values.clean import clean
 from albor_tui.look import quantity
 from albor_tui.widgets.chart.data import Look, Mark, Trace
+from albor_tui.widgets.chart.extremes import Extreme
 from albor_tui.widgets.chart.lines import smoothed_line
 from albor_tui.widgets.chart.ticks import Range
 
@@ -34,24 +37,30 @@ def reading(
     x: Range,
     size: tuple[int, int],
     lifted: str = "",
+    place: Extreme | None = None,
 ) -> tuple[Piece, ...]:
     """The line under a chart whose cursor is on. `size`: columns of the canvas, cells to fill.
 
     Where there is no room names go first, then what happened there, then values from the right. Of
-    many lines each has its value alone, in its colour, from the top one down.
+    many lines each has its name and value, in its colour, from the top one down. The line of the
+    extreme that the cursor was moved to comes first, and keeps its name.
     """
     if look.cursor is None or not traces:
         return ()
     columns, room = size
     words: list[Piece] = [(mark.words, mark.kind) for mark in marks]
     if len(traces) > FEW:
-        return _values_of_many(traces, words, look, room, lifted)
+        return _values_of_many(traces, words, look, room, lifted, place)
+    if place is not None and place.value is not None:
+        traces = sorted(traces, key=lambda trace: trace.label != place.line)
     named = [_value(trace, look, x, columns) for trace in traces]
     for trace, pieces in zip(traces[1:], named[1:], strict=True):
         pieces += _elsewhere(trace, traces[0], look.cursor)
     values = [piece for pieces in named for piece in pieces]
     urgent = [piece for piece in words if piece[1] not in ("checkpoint", "phase")]
     bare = [piece for piece in values if piece[1] != "label"]
+    if place is not None and named[0] and (place.line, "label") == named[0][0]:
+        bare.insert(0, named[0][0])
     for places in (_places(traces[0], look), _places(traces[0], look)[:1]):
         for shown in ([*values, *words], [*values, *urgent], [*bare, *words], [*bare, *urgent]):
             if _length(line := [*places, *shown]) <= room:
@@ -60,18 +69,30 @@ def reading(
 
 
 def _values_of_many(
-    traces: Sequence[Trace], words: Sequence[Piece], look: Look, room: int, lifted: str
+    traces: Sequence[Trace],
+    words: Sequence[Piece],
+    look: Look,
+    room: int,
+    lifted: str,
+    place: Extreme | None,
 ) -> tuple[Piece, ...]:
     assert look.cursor is not None
+    value = None if place is None else place.value
+    first = place.line if place is not None and value is not None else None
     line: list[Piece] = [(f"step {quantity.count(look.cursor)}", "label")]
-    known = []
+    known, extreme = [], []
     for trace in reversed(traces):
         i = None if trace.is_band else _there(trace, look.cursor)
-        if i is not None and lifted and trace.label == lifted:
-            name = trace.letter or clean(trace.label, limit=LABEL)
+        if i is None:
+            continue
+        name = trace.letter or clean(trace.label, limit=LABEL)
+        if value is not None and trace.label == first:
+            extreme = [(name, "label"), (exact(value), trace.tone)]
+        elif lifted and trace.label == lifted:
             line += [(name, "label"), (exact(trace.y[i]), trace.tone)]
-        elif i is not None:
-            known.append((exact(trace.y[i], digits=4), trace.tone))
+        else:
+            known.append((f"{name} {exact(trace.y[i], digits=4)}", trace.tone))
+    line[1:1] = extreme
     return _fitting(line, known, words, room)
 
 
@@ -142,7 +163,7 @@ def _elsewhere(trace: Trace, first: Trace, cursor: float) -> list[Piece]:
 
 
 def _length(pieces: Sequence[Piece]) -> int:
-    return sum(len(words) + 2 for words, _ in pieces) - 2
+    return sum(cell_len(words) + 2 for words, _ in pieces) - 2
 
 
 def _joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:

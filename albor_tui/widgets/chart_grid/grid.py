@@ -187,6 +187,7 @@ class ChartGrid(Widget, can_focus=True):
             total=len(self._pages.keys) if picture is not None and picture.is_read else None,
             words=self._pages.words,
             problem=self._pages.problem,
+            is_text=self._pages.is_text,
             axis=charts[0].x_word if charts else "step",
             look=self.appearance,
             window=self._board.window,
@@ -223,6 +224,33 @@ class ChartGrid(Widget, can_focus=True):
         self._board.share_looks(self.picture)
         self._show_head()
         self._ask()
+
+    @on(Chart.PictureAsked)
+    def _add_finer(self, message: Chart.PictureAsked) -> None:
+        """A picture of a chart has more points than its place on the screen."""
+        item, picture = self._board.item_at(message.chart), self.picture
+        if item is not None and picture is not None:
+            lo, hi = margins(message.chart.steps_shown)
+            message.finer = picture.finer(item.name, lo, hi)
+
+    async def act(self, action: str) -> None:
+        """Let a key of charts work while the focus is elsewhere: on the chosen one, what each has
+        for itself on all."""
+        charts = self.charts
+        chart = charts.get(self.current or "", next(iter(charts.values()), None))
+        if chart is None:
+            return
+        old = chart.look
+        await self.app.run_action(action, chart)
+        new = chart.look
+        changes = {
+            name: getattr(new, name)
+            for name in ("smoothing", "is_log", "is_robust")
+            if getattr(new, name) != getattr(old, name)
+        }
+        self._looks.change_all(**changes)
+        if "smoothing" in changes:
+            self.post_message(self.SmoothingChanged(new.smoothing))
 
     def action_move(self, columns: int, rows: int) -> None:
         self._pages.move(columns, rows)

@@ -12,6 +12,7 @@ from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cell_diff import changed_regions
 from albor_tui.widgets.chart.data import SMOOTHINGS, Look
+from albor_tui.widgets.chart_grid.key_search import NEVER_ENDS
 
 _KEYS = (
     ("v", "cursor"),
@@ -35,6 +36,7 @@ class HeadFacts:
     folded: int = 0
     words: str = ""
     problem: str = ""  # of the words as a regular expression
+    is_text: bool = False  # whether the words are searched as text instead
     axis: str = "step"
     look: Look = field(default_factory=Look)
     window: tuple[float, float] | None = None
@@ -81,7 +83,9 @@ def _left(facts: HeadFacts) -> Content:
         parts = [(f"{facts.folded} folded", "$ink-muted")]
     elif facts.folded:
         parts += [(f"{dot}{facts.folded} folded", "$ink-muted")]
-    if facts.words:
+    if facts.is_text:
+        parts += [(f"{dot}{NEVER_ENDS}", "$warning")]
+    elif facts.words:
         parts += [(" with ", "$ink-muted"), styled.text(facts.words, "$warning")]
     if facts.problem:
         parts = [styled.text(f"not a regex: {facts.problem}", "$error")]

@@ -22,6 +22,11 @@ class Looks:
             key: replace(own, smoothing=self.shared.smoothing) for key, own in self._own.items()
         }
 
+    def change_all(self, **changes: object) -> None:
+        """All charts are looked at otherwise, each in this alone."""
+        self.shared = replace(self.shared, **changes)  # type: ignore[arg-type]
+        self._own = {key: replace(own, **changes) for key, own in self._own.items()}  # type: ignore[arg-type]
+
     def appearance(self, key: str) -> Look:
         return self._joined(self._own.get(key, self.shared), self.shared)
 

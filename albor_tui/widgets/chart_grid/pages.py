@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from albor_core.run.values.directions import is_of_machine
+from albor_tui.widgets.chart_grid.key_search import KeySearch
 from albor_tui.widgets.chart_grid.sections import (
     FEW,
     PINNED,
@@ -56,7 +57,8 @@ class GridPages:
         self.columns = 1
         self.first = self.end = 0  # lines on the screen
         self.is_solo = False
-        self._search: re.Pattern[str] | None = None
+        self._search: KeySearch | None = None
+        self._matching: frozenset[str] = frozenset()
         self._known: tuple[ChartSection, ...] = ()
         self._height, self._column = 1, 0
 
@@ -81,20 +83,31 @@ class GridPages:
         return self.folds.opened(self._known)
 
     def replace_keys(self, keys: tuple[str, ...], pins: tuple[str, ...]) -> None:
-        self.keys, self.pins = keys, pins
+        is_same, self.keys, self.pins = keys == self.keys, keys, pins
         self._known = _sections(keys, pins)
+        if not is_same:
+            self._match()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the words are searched as text: as a regular expression they may never end."""
+        return self._search is not None and self._search.is_text
 
     def search(self, words: str) -> None:
         """Leave the keys that match a regular expression, in any case where it has no capital."""
         self.words, self.problem = words, ""
-        plain = re.sub(r"\\.", "", words)
         try:
-            found = re.compile(words, 0 if plain != plain.lower() else re.IGNORECASE)
+            found = KeySearch(words) if words else None
         except (re.error, OverflowError, RecursionError) as error:
             self.problem = str(error)
             return
-        self._search = found if words else None
+        self._search = found
+        self._match()
         self.chosen, self.first = None, 0
+
+    def _match(self) -> None:
+        search = self._search
+        self._matching = frozenset() if search is None else search.matching(self.keys)
 
     def find_sought(self) -> bool:
         """Choose the key that is sought, open where it is and end the search, where it is known;
@@ -227,7 +240,7 @@ class GridPages:
             pinned = [key for key in self.pins if key in self.keys]
             found = (*pinned, *(key for key in self.keys if key not in pinned))
             yield from chart_rows(
-                [Cell(key, (key,)) for key in found if self._search.search(key)], columns
+                [Cell(key, (key,)) for key in found if key in self._matching], columns
             )
         elif self.is_solo:
             every = [item for line in self._lay_sections(1) for item in line.items]

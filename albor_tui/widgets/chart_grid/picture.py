@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from textual.content import Content
 
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.quantity import counted
 from albor_core.store.rows.series import Series
-from albor_tui.widgets.chart.curves import Curves
-from albor_tui.widgets.chart.data import ChartData
+from albor_tui.widgets.chart.chart import FINE_POINTS, FinerLines
+from albor_tui.widgets.chart.curves import RULER_KEYS, Curves
+from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.head import chart_head
 from albor_tui.widgets.chart_grid.whole_run import WholeRun
+
+if TYPE_CHECKING:
+    from albor_core.feed.workspace.overlay import OverlayFeed
 
 
 class GridPicture(Protocol):
@@ -41,6 +45,9 @@ class GridPicture(Protocol):
 
     def key_curves(self, key: str) -> Sequence[Series]:
         """The curves that have come of a key, one of each run that is shown."""
+
+    def finer(self, key: str, lo: int | None, hi: int | None) -> FinerLines:
+        """The function that reads the lines of a chart between two steps for a file."""
 
     def title(self, key: str) -> Content:
         """The head of the chart of a key."""
@@ -87,6 +94,16 @@ class RunPicture:
     def key_curves(self, key: str) -> Sequence[Series]:
         found = self.curves.get(key)
         return () if found is None or found.is_empty else (found,)
+
+    def finer(self, key: str, lo: int | None, hi: int | None) -> FinerLines:
+        def read(feed: OverlayFeed) -> tuple[Trace, ...]:
+            view = self.view
+            keys = (key, *RULER_KEYS)
+            found = feed.curves([view], keys, lo=lo, hi=hi, points=FINE_POINTS)
+            curves = {one: runs[view.id] for one, runs in found.items() if view.id in runs}
+            return self.whole.chart(view, key, curves).traces
+
+        return read
 
     def title(self, key: str) -> Content:
         return chart_head(self.chart(key), key)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.feed.workspace.views import View, ViewsFile
+from albor_core.feed.workspace.views import View, Views, ViewsFile
 from albor_core.run.errors import AlborError, ConfigError, NotFoundError
 
 SWEEP = View(
@@ -114,6 +114,23 @@ def test_a_home_that_cannot_be_written_says_so_and_changes_nothing(tmp_path: Pat
     with pytest.raises(AlborError):
         file.save("x", SWEEP)
     assert file.read().named == {}
+
+
+def test_a_home_that_may_not_be_entered_is_said_in_one_line(tmp_path: Path) -> None:
+    """By a name that no system takes, as nothing is forbidden to root."""
+    file = ViewsFile(tmp_path / ("x" * 300) / "views.yaml")
+    found = file.read()
+    assert found.is_closed and not found.is_damaged
+    assert found.problem == f"cannot read {file.path}: File name too long"
+    with pytest.raises(ConfigError, match="File name too long"):
+        found.view("any", file.path)
+    with pytest.raises(NotFoundError, match="no views yet"):
+        Views().view("any", file.path)
+
+
+def test_the_file_says_that_comments_are_not_kept(file: ViewsFile) -> None:
+    file.save("x", SWEEP)
+    assert "comments are not kept" in file.path.read_text()
 
 
 def test_a_link_to_a_file_elsewhere_stays_a_link(file: ViewsFile, tmp_path: Path) -> None:

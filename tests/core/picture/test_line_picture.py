@@ -71,6 +71,21 @@ def test_colours_dashes_bands_and_marks_are_in_both_pictures():
     assert {(0xC4, 0x58, 0x1A), (0x1F, 0x7A, 0x9C), (0xC0, 0x2B, 0x2B)} <= found
 
 
+@pytest.mark.parametrize("count", [20, 39, 100])
+def test_many_names_stand_in_columns_and_are_told_apart(count):
+    names = [f"sweep-of-the-learning-rate-{n:03d}-seed-{n % 3}-\u8a00" for n in range(count)]
+    lines = [replace(LINE, name=name) for name in names]
+    picture = LinePicture("val/mse", "step", tuple(lines), order=tuple(reversed(names)))
+    width, height = picture.size
+    assert height <= 1.3 * width
+    texts = [one for one in ET.fromstring(svg_file(picture)).iter() if one.get("class") == "name"]
+    assert len({one.text for one in texts}) == count
+    assert f"{count - 1}-seed" in texts[0].text  # in the order of the legend
+    assert all(float(one.get("y")) < height for one in texts)
+    with Image.open(io.BytesIO(png_file(picture))) as image:
+        assert image.height <= 1.3 * image.width
+
+
 @pytest.mark.parametrize("is_log", [False, True])
 @pytest.mark.parametrize("values", ODD, ids=str)
 def test_no_values_break_a_file(values, is_log):

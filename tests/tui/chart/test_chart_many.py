@@ -112,9 +112,11 @@ async def test_the_cursor_reads_each_of_many_lines_from_the_first_and_says_how_m
         step = chart.look.cursor
         words = lines(chart)[-1].split()
         assert words[:2] == ["step", f"{step:,.0f}"] and words[-1] == "more"
-        shown = [float(word) for word in words[2:-2]]
-        expected = [float(f"{1 + n / 10 + math.exp(-step / 60):.4g}") for n in range(len(shown))]
-        assert shown == expected and len(shown) > 4
+        shown = [*zip(words[2:-2:2], map(float, words[3:-2:2]), strict=True)]
+        assert len(shown) > 1 and shown == [
+            (f"run-{n}", float(f"{1 + n / 10 + math.exp(-step / 60):.4g}"))
+            for n in range(len(shown))
+        ]
         assert words[-2] == f"+{30 - len(shown)}"
         chart.data = replace(data, lifted="run-25")
         await settled(pilot)
@@ -126,6 +128,29 @@ def test_of_many_noisy_lines_only_the_smoothed_ones_are_drawn():
     assert len(project(few.traces, Look(), Range(0, 400), 60).lines) == 10
     assert len(project(all_of_them.traces, Look(), Range(0, 400), 60).lines) == 20
     assert len(project(all_of_them.traces, Look(smoothing=0), Range(0, 400), 60).lines) == 20
+
+
+@pytest.mark.parametrize("lifted", ["", "run-7", "run-30"])
+def test_the_smoothed_lines_of_many_hide_no_spike(lifted):
+    """A run of 40 has one point of 9.5: it is drawn, in the colour of that run."""
+    data = many(40, is_noisy=True)
+    traces = [
+        replace(
+            line,
+            y=tuple(
+                9.5 if (line.label, n) == ("run-7", 90) else y + random.Random(n).gauss(0, 0.01)
+                for n, y in enumerate(line.y)
+            ),
+        )
+        for line in data.traces
+    ]
+    found = project(traces, Look(), Range(0, 400), 60, lifted)
+    tops = {line.label: line for line in found.lines if 9.5 in (*line.y, *line.high)}
+    assert [*tops] == ["run-7"]
+    assert tops["run-7"].tone.removesuffix("-faint") == traces[-8].tone
+    assert tops["run-7"].x[tops["run-7"].high.index(9.5)] == STEPS[90]
+    assert len(found.lines) == (42 if lifted == "run-30" else 41)
+    assert len(found.points) == len(found.lines) - (1 if lifted else 0)
 
 
 def test_a_line_that_goes_costs_the_others_nothing(monkeypatch):
@@ -160,6 +185,9 @@ async def test_an_extreme_of_any_of_many_lines_is_found():
     async with chart_alone(data) as (pilot, chart):
         await press(pilot, "e")
         assert chart.look.cursor == STEPS[90]
+        assert " ".join(lines(chart)[-1].split()).startswith(f"step 180 {odd.label} 40 ")
+        await press(pilot, "right")
+        assert f"{odd.label}  40" not in lines(chart)[-1]
 
 
 def test_a_head_tells_value_and_slope_of_the_only_line_of_the_lifted_or_of_the_best():

@@ -20,7 +20,7 @@ from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.ticks import Range
-from albor_tui.widgets.media.chart_picture import chart_picture, file_stem
+from albor_tui.widgets.media.chart_picture import ChartSketch, file_stem
 from albor_tui.widgets.status_bar import StatusBar
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,11 @@ DATA = ChartData(
     is_growing=False,
     names={"A": "A base</text>\x1b[31m"},
 )
+
+
+def chart_picture(chart):
+    sketch = ChartSketch.from_chart(chart)
+    return None if sketch is None else sketch.picture()
 
 
 def rows_of(picture):
@@ -103,6 +108,30 @@ async def test_e_asks_for_a_name_writes_and_says_where(cockpit, source, tmp_path
         Image.open(tmp_path / "x.png").verify()
         await write("x.png")
         await until(pilot, lambda: "exists" in str(screen.query_one(StatusBar).line))
+
+
+@pytest.mark.parametrize("name", ["loss.pdf", "loss"])
+async def test_a_name_of_no_format_is_said_in_the_dialog_and_stays(
+    cockpit, source, tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    async with cockpit(run=at(source), tab="charts").run_test(size=(160, 45)) as pilot:
+        screen = pilot.app.screen
+        await until(pilot, lambda: any(one.frame is not None for one in screen.query(Chart)))
+        screen.set_focus(next(one for one in screen.query(Chart) if one.frame is not None))
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PromptScreen))
+        dialog = pilot.app.screen
+        box, problem = dialog.query_one(Input), dialog.query_one("#problem")
+        box.value = name
+        await pilot.pause()
+        await pilot.press("enter")
+        assert pilot.app.screen is dialog and box.value == name
+        assert "which format?" in str(problem.render()) and ".svg" in str(problem.render())
+        await pilot.press(*[*["backspace"] * 4, *".csv"] if "." in name else [*".csv"])
+        assert not problem.display
+        await pilot.press("enter")
+        await until(pilot, lambda: (tmp_path / "loss.csv").exists())
 
 
 async def test_a_cockpit_that_only_looks_writes_no_picture(cockpit, source, desk):

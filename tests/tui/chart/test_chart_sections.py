@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +18,7 @@ from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.chart_grid.head import ChartHead
 from albor_tui.widgets.chart_grid.heading import SectionHeading, heading_facts, heading_line
+from albor_tui.widgets.chart_grid.key_search import KeySearch
 from albor_tui.widgets.chart_grid.layers import layer_table
 from albor_tui.widgets.chart_grid.pages import GridPages
 from albor_tui.widgets.chart_grid.sections import Cell, Folds, group_sections, layer_parts
@@ -203,6 +205,67 @@ async def test_the_search_takes_a_regex_and_says_what_is_wrong_with_it():
         await press(pilot, "escape", "slash", *"zzz")
         said = "\n".join(grid.query(Chart).first().render_line(y).text for y in range(20))
         assert "none of 13 metrics matches zzz" in said
+
+
+LONG = "z" * 280
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("(z+)+y", "(z*)*y", "(z?)*y", "(z|z)*y", "(z|zz)+y", "(?:z+z+)+y", "((z+)?)*y"),
+        *("z*z*z*z*z*y", "(z{1,30}){1,30}y", "(z?){200}y", "z?" * 60 + "z" * 60, r"(z+)\1+y"),
+        *("(?>(z+)+y)", "(?=(z+)+y)z", "(?<!z)(z+)+y", "(?:(?=z)){400000000}", "(z)(?(1)z|y)+"),
+    ],
+)
+def test_a_regex_that_may_never_end_is_searched_as_text(words):
+    begun = time.monotonic()
+    search = KeySearch(words)
+    assert search.matching([LONG, "loss", f"a{words.upper()}b", "val/zy"]) == (
+        {f"a{words.upper()}b"} if words == words.lower() else set()
+    )
+    assert search.is_text
+    assert time.monotonic() - begun < 2
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("^(train|val)/", {"val/loss", "train/loss"}),
+        ("^((train|val)/)?loss$", {"loss", "val/loss", "train/loss"}),
+        (r"l\d{1,2}/(attn|mlp).*norm", {"l3/attn/norm"}),
+        ("l.*s.*s$", {"loss", "val/loss", "train/loss"}),
+        ("[a-z]+/[a-z]+", {"val/loss", "train/loss", "l3/attn/norm"}),
+        (".*loss.*", {"loss", "val/loss", "train/loss"}),
+        ("(?:s){2}", {"loss", "val/loss", "train/loss"}),
+        ("^z{280}$|l3", {LONG, "l3/attn/norm"}),
+        ("(a|t)+n", {"l3/attn/norm"}),
+    ],
+)
+def test_an_ordinary_regex_stays_one_beside_a_long_key(words, found):
+    search = KeySearch(words)
+    keys = ["loss", "val/loss", "train/loss", "l3/attn/norm", LONG]
+    assert search.matching(keys) == found
+    assert not search.is_text
+
+
+def test_a_search_that_takes_long_over_many_keys_ends_as_text():
+    search = KeySearch("z*z*y")
+    begun = time.monotonic()
+    assert search.matching([LONG + str(n) for n in range(5_000)]) == set()
+    assert search.is_text
+    assert time.monotonic() - begun < 10
+    search.matching(["y"])
+    assert search.is_text, "and stays so, with each new key"
+
+
+async def test_the_head_says_that_a_regex_is_searched_as_text():
+    async with sections_stage(keys=(*KEYS, LONG, "a(z+)+yb")) as (app, pilot, grid):
+        await press(pilot, "slash", *"(z+)+y")
+        assert grid.shown == ("a(z+)+yb",)
+        assert "that regex may never end; it is searched as text" in head(app)
+        await press(pilot, *["backspace"] * 6, *"loss")
+        assert "may never end" not in head(app)
 
 
 @pytest.mark.parametrize("width", [20, 80])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -12,11 +13,19 @@ import sim_run
 from sim_run import make
 
 from albor_core import track
+from albor_core.feed.attention.marks import note_look
+from albor_core.feed.attention.watch import AttentionFeed
+from albor_core.feed.runs.watch import RunsFeed
 from albor_core.feed.view.run_view import RunView
+from albor_core.run.home.folders import albor_home
+from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir
-from albor_core.store.index.annotations import read_annotations
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.annotations import annotate, read_annotations
 from albor_core.store.index.catch_up import drain_index
+from albor_core.store.query.reader import Reader
 from albor_tui.model import source
+from albor_tui.model.desk import StoreBoard
 from albor_tui.model.source import LiveSource, deliver
 
 OBEDIENT_GUARD = """
@@ -90,6 +99,59 @@ def test_an_acknowledgement_is_written_beside_the_run(run):
     LiveSource().acknowledge(view_of(run), "grad_norm@1.25")
     said = read_annotations(run)
     assert [(one.kind, one.value) for one in said] == [("ack", "grad_norm@1.25")]
+
+
+def nan_run():
+    """An ended run whose val/mse was NaN from a step on, in the stores with its alert."""
+    with track.start(experiment="mlp", name="mlp") as run:
+        for step in range(1, 21):
+            run.log({"val/mse": math.nan if step > 6 else 1.0 / step}, step=step)
+    journal = Journal(run.dir.system, attempt=1)  # as the process does that watches it
+    told = {"rule": "not-finite-val-mse", "metric": "val/mse", "value": "nan"}
+    told |= {"severity": "error", "action": "notify", "message": "val/mse is NaN"}
+    data = {"id": "not-finite-val-mse@1.7", "step": 7, **told}
+    journal.append("e", step=7, name="andon.alert", data=data)
+    journal.close()
+    deadline = time.monotonic() + 20
+    while not drain_index(run.dir) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return run
+
+
+def open_in_store() -> list[str]:
+    with Reader(global_store()) as reader:
+        return [alert.id for alert in reader.alerts(None, open_only=True)]
+
+
+def told_in_attention() -> list[str]:
+    feed, runs = AttentionFeed(), RunsFeed()
+    try:
+        deadline = time.monotonic() + 20
+        while not (view := runs.poll()).is_complete and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [item.summary for item in feed.look(view).open]
+    finally:
+        runs.close()
+
+
+def test_nan_of_an_ended_run_needs_a_person_until_acknowledged_and_everywhere_alike():
+    run = nan_run()
+    assert open_in_store() == ["not-finite-val-mse@1.7"]
+    note_look(albor_home(), time.time() + 60)  # who looked elsewhere has not seen it
+    assert told_in_attention() == ["completed, but val/mse was NaN from step 7"]
+    LiveSource().acknowledge(RunView(id=run.id, path=str(run.path)), "not-finite-val-mse@1.7")
+    assert open_in_store() == told_in_attention() == []
+
+
+def test_an_acknowledgement_that_no_store_has_is_brought_there_by_the_alerts():
+    run = nan_run()
+    annotate(run.dir, "ack", "not-finite-val-mse@1.7")
+    board = StoreBoard(global_store())
+    try:
+        (alert,) = board.poll() or ()
+    finally:
+        board.close()
+    assert alert.acked_by and open_in_store() == []
 
 
 def test_a_tracked_loop_without_a_loss_is_followed_by_its_own_metrics():

@@ -141,7 +141,7 @@ async def test_groups_by_a_param_have_mean_spread_distance_and_states(cockpit, s
         mean = statistics.mean(MSE[:2])
         assert f"{mean:.4f}" in lines[0] and "best" in lines[0]
         assert "0.003" in lines[1] and "+0.01" in lines[1]
-        assert "missing" in lines[3] and "1 NaN" in lines[3]
+        assert "missing" in lines[3] and "1 not finite" in lines[3]
         assert table.heading is not None and table.acted_on == []
         await pilot.press("enter")
         await until(pilot, lambda: table.lines == 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from albor_core.feed.view.run_view import RunsView, RunView
@@ -20,7 +21,9 @@ from albor_tui.screens.workspace.reading import (
     param_choices,
 )
 from albor_tui.widgets.chart.curves import single_chart
+from albor_tui.widgets.chart.data import Look
 from albor_tui.widgets.chart.head import chart_head
+from albor_tui.widgets.chart.ticks import Range
 
 
 def series(key: str, points: int = 4, axis: str = "step", last: float = 1.0) -> Series:
@@ -127,11 +130,12 @@ def test_runs_whose_x_differ_are_drawn_whole_and_it_is_said():
             "clock": series("val/mse", 50, axis="seconds"),
         }
     }
-    said = about_x(curves, ["long", "short", "clock", "silent"])
+    said = about_x(curves, ["long", "short", "clock", "silent"], {"silent": "ppo-1"})
     assert "x differs: 2 by step, 1 by seconds" in said
-    assert "1 run without points here" in said
+    assert "ppo-1 without points here" in said
+    assert "2 runs without points here" in about_x(curves, ["long", "silent", "other"], {})
     assert "from 20 to 3,000 points a run, all drawn" in said
-    assert about_x(curves, ["long"]) == ""
+    assert about_x(curves, ["long"], {}) == ""
     views = [RunView(id=run, name=run, experiment="e") for run in ("long", "short", "clock")]
     cache = LineCache()
     cache.learn(views, curves)
@@ -177,6 +181,36 @@ def test_the_title_has_the_value_logged_last_and_not_the_mean_of_its_bucket():
         picture, bands=bands, members=members, marks={"all": marks["big"]}, _charts={}
     )
     assert replace(grouped, lifted="all").title("val/mse").plain == "val/mse  0.08 all"
+
+
+def test_a_chart_goes_as_far_as_its_own_lines_also_once_it_was_zoomed():
+    curves = {"loss": {"ppo": series("loss", 3_000)}, "val/mse": {"a": series("val/mse", 20)}}
+    views, cache = [RunView(id=run, name=run, experiment="e") for run in ("ppo", "a")], LineCache()
+    marks = marks_of_runs(RunColours().styles(views), has_colour=True)
+    members = {view.id: (view.id,) for view in views}
+    for shown in (curves, {"loss": {"ppo": series("loss", 5)}, "val/mse": {}}):
+        cache.learn(views, shown)
+        picture = OverlayPicture(
+            cache,
+            tuple(shown),
+            curves=shown,
+            members=members,
+            marks=marks,
+            growing=frozenset(["ppo"]),
+        )
+        assert picture.chart("loss").extent == (0.0, 2_999.0)
+        assert picture.chart("val/mse").extent == (0.0, 19.0)
+        assert picture.chart("loss").is_growing and not picture.chart("val/mse").is_growing
+    assert picture.chart("val/mse").empty == "no points at these steps"
+    ppo = Look(window=Range(2_000.0, 2_400.0))
+    assert ppo.panned(Range(0.0, 19.0), 0.25).window == Range(0.0, 19.0)
+
+
+def test_the_best_run_is_first_and_those_without_a_figure_last():
+    state = Workspace.begin(["odd", "none", "b", "a"])
+    figures = {"odd": math.nan, "b": 2.0, "a": 1.0}
+    assert state.ordered_by(figures, "min").listed == ("a", "b", "odd", "none")
+    assert state.ordered_by(figures, "max").listed == ("b", "a", "odd", "none")
 
 
 def test_names_that_begin_and_end_alike_are_told_apart_beside_their_values():

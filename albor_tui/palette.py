@@ -20,7 +20,7 @@ from textual.fuzzy import Matcher
 
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.errors import AlborError
-from albor_core.run.values.clean import clean
+from albor_core.run.values.clean import clean, natural_place
 from albor_tui.model.cockpit import as_cockpit
 from albor_tui.screens.base.polling_screen import PollingScreen
 
@@ -95,7 +95,8 @@ class ViewsProvider(Provider):
     def _titles(self) -> Iterable[tuple[str, str, str]]:
         from albor_tui.screens.dialogs.views import summary
 
-        for name, view in sorted(as_cockpit(self.app).views.named.items()):
+        named = as_cockpit(self.app).views.named
+        for name, view in sorted(named.items(), key=lambda one: natural_place(one[0].lower())):
             about = clean(summary(view), limit=_CHARS)
             yield name, f"View: {clean(name, limit=_CHARS)}", about
 

@@ -37,7 +37,11 @@ class DiffVerdict(TypedDict):
     reason: NoVerdict | None
     metric: str | None
     interval: list[float | None] | None
+    """Bounds the difference, corrected for `comparisons`: it agrees with `outcome`."""
     confidence: float | None
+    """How seldom chance alone makes any interval of a document leave 0 out."""
+    comparisons: int
+    """How many verdicts interval and outcome are corrected for together; 1: this one alone."""
     difference: float | None
     method: str | None
     detail: str | None

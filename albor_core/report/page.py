@@ -137,7 +137,10 @@ def _left_out(runs: Sequence[str]) -> str:
 
 def _verdicts(document: Mapping[str, Any], rows: Sequence[RunRow]) -> Iterator[str]:
     names = {row.id: row.name or row.id for row in rows}
-    yield f"<h2>Verdict on {_text(document['metric'])}</h2><ul>"
+    yield f"<h2>Verdict on {_text(document['metric'])}</h2>"
+    if (count := max((one["comparisons"] for one in document["verdicts"]), default=1)) > 1:
+        yield f"<p>Verdicts and intervals are corrected for {count} comparisons (Holm).</p>"
+    yield "<ul>"
     for one in document["verdicts"]:
         interval = one.get("interval")
         rests = ""

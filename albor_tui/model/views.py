@@ -72,9 +72,7 @@ class ViewKeeper:
     def is_changed(self) -> bool:
         """Whether something else is shown than what has the name."""
         saved = self.named.get(self.name)
-        return saved is not None and self._whole(saved) != replace(
-            self.current, screen=saved.screen
-        )
+        return saved is not None and not shows_same(saved, self.current, on_any_screen=True)
 
     def update(self, **changes: Any) -> None:
         """The user changed these fields of the view."""
@@ -86,7 +84,7 @@ class ViewKeeper:
     def open(self, name: str) -> View:
         """Show a named view: it is the current one. Raises NotFoundError."""
         path = albor_home() / FILE if self._file is None else self._file.path
-        new = self._whole(Views(named=self.named).view(name, path))
+        new = _filled(Views(named=self.named).view(name, path), self.current)
         self._show(new)
         self.name = name
         return new
@@ -124,11 +122,6 @@ class ViewKeeper:
             self._thread.join()
 
     # -- the thread that writes ------------------------------------------------------------------
-
-    def _whole(self, view: View) -> View:
-        """A named view, and the present state of what it says nothing of."""
-        silent = [one for one in _KEEPS if getattr(view, one) in ("", None)]
-        return replace(view, **{one: getattr(self.current, one) for one in silent})
 
     def _show(self, new: View) -> None:
         names = [one.name for one in fields(View)]
@@ -176,3 +169,16 @@ class ViewKeeper:
                 self.on_problem(error.message)
         except Exception as error:  # nothing that is shown depends on it
             note("views cannot be written", error)
+
+
+def shows_same(saved: View, now: View, *, on_any_screen: bool = False) -> bool:
+    """Whether a named view shows what is shown `now`."""
+    if on_any_screen or not saved.screen:
+        now = replace(now, screen=saved.screen)
+    return _filled(saved, now) == now
+
+
+def _filled(view: View, now: View) -> View:
+    """A view, with the present state of what it says nothing of."""
+    silent = [one for one in _KEEPS if getattr(view, one) in ("", None)]
+    return replace(view, **{one: getattr(now, one) for one in silent})

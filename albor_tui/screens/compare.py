@@ -108,7 +108,8 @@ class MatrixTable(LineList):
             (f"{style.letter} ", f"bold {style.colour}"),
             styled.text(self._names.get(run, run), style.colour),
         )
-        cells = [styled.fit_middle(name, self._name_width(matrix))]
+        room = self._name_width(matrix)
+        cells = [styled.fit(styled.fit_middle(name, room), room)]
         if matrix.metric:
             figure = Content.styled(self._figures[at], "$ink")
             cells.append(styled.fit(figure, self._figure_width(matrix), "right"))

@@ -236,12 +236,16 @@ class DiffScreen(PollingScreen):
         curves = self._curves()
         if self._choices < 2 or not curves or self._document is None:
             return
-        self._metric = mine = self._round.after(self._metric or self._shown_metric(curves))
+        before = self._metric or self._shown_metric(curves)
+        self._metric = mine = self._round.after(before)
         runs = self._document["runs"]
         experiments = [*dict.fromkeys(str(run.get("experiment") or "") for run in runs)]
         for experiment in experiments:
             self.cockpit.views.set_metric(experiment, mine)
-        self.show_message(choice_note(experiments, mine), "$ink-muted")
+        said = choice_note(
+            experiments, mine, before=before, way_back=self._round.way_back(before, mine)
+        )
+        self.show_message(said, "$ink-muted")
         for panel in (self.query_one(VerdictPanel), self.query_one(ReachPanel)):
             panel.document = None  # until it is known what they say of this metric
         self._draw()

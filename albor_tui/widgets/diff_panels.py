@@ -15,7 +15,7 @@ from textual.reactive import reactive
 
 from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
-from albor_core.run.values.quantity import counted
+from albor_core.run.values.quantity import counted, signed
 from albor_core.store.diff.judge import INSTEAD
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.look.run_colours import DASHES, LETTERS, RUN_TONES, RunStyle
@@ -59,10 +59,15 @@ _LEGEND_NAMES = (30, 20, 14, 10, 7, 4)  # cells of a name, where it is longer
 def legend(document: Document, width: int) -> list[Content]:
     """Every run's letter and name in as few rows of `width` cells as names can be read in."""
     rows: list[Content] = []
+    names = [str(run.get("name") or run["id"]) for run in document["runs"]]
+    shared = _shared_start(names)
     for most in _LEGEND_NAMES:
         rows = [Content("")]
-        for index, run in enumerate(document["runs"]):
-            name = styled.text(str(run.get("name") or run["id"]), run_style(document, index).colour)
+        for index in range(len(names)):
+            colour = run_style(document, index).colour
+            name = styled.text(names[index], colour)
+            if name.cell_length > most and shared:
+                name = styled.text(f"{glyphs.current.ellipsis}{names[index][shared:]}", colour)
             shown = styled.fit_middle(name, min(name.cell_length, most))
             one = Content.assemble(letter(document, index), " ", shown)
             if rows[-1].cell_length + one.cell_length > width and rows[-1].plain:
@@ -71,6 +76,14 @@ def legend(document: Document, width: int) -> list[Content]:
         if len(rows) <= (1 if len(document["runs"]) <= len(RUN_TONES) else _LEGEND_ROWS):
             break
     return rows
+
+
+def _shared_start(names: Sequence[str]) -> int:
+    """How many characters all names begin with alike, up to a separator."""
+    ways = enumerate(zip(*names, strict=False))
+    alike = next((at for at, marks in ways if len({*marks}) > 1), min(map(len, names), default=0))
+    start = names[0][:alike] if len(names) > 1 else ""
+    return max((start.rfind(one) + 1 for one in "-_/. "), default=0)
 
 
 class DiffPanel(Panel):
@@ -148,8 +161,9 @@ class VerdictPanel(DiffPanel):
         ]
         against = Content.assemble(("verdict against ", "bold $ink"), _named(document, 0))
         self.entitle(Content.styled("verdict", "bold $ink") if is_wide else against)
-        is_corrected = any("Holm" in str(one.get("method")) for one in verdicts)
-        told = f"corrected for {len(verdicts)} comparisons (Holm)" if is_corrected else ""
+        count = max(one.get("comparisons", 1) for one in verdicts)
+        told = f"verdicts and intervals corrected for {count} comparisons (Holm)"
+        told = told if count > 1 else ""
         self.border_subtitle = Content.styled(told, "$ink-muted")
         room = min(max(one.cell_length for one in sentences), max(20, width - _NUMBERS))
         reach = max((_reach_of(one) for one in verdicts), default=0.0)
@@ -198,8 +212,9 @@ class VerdictPanel(DiffPanel):
         middle = (low + high) / 2 if middle is None else float(middle)
         form = _signed(low, middle, high)
         numbers = styled.text(of, "$ink-muted") + Content.assemble(
-            (f"{middle:{form}}", f"bold {shade}"),
-            (f"  {verdict['confidence']:.0%} {low:{form}} to {high:{form}}  ", "$ink-muted"),
+            (signed(middle, form), f"bold {shade}"),
+            (f"  {verdict['confidence']:.0%} {signed(low, form)} to ", "$ink-muted"),
+            (f"{signed(high, form)}  ", "$ink-muted"),
         )
         room = min(width - numbers.cell_length, 41)
         if room < 15:

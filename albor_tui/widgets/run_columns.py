@@ -1,8 +1,8 @@
 """The columns of the table of runs: what each says of a run, and which of them fit.
 
-Unless the user chose columns they have priorities: as many as fit are shown, and the name takes the
-rest. What does not fit stands to the right and is scrolled to; a column that no run fills gives its
-room away.
+Columns have priorities, first what the list is sorted by and those that the user added: as many as
+fit are shown in their order, and the name takes the rest. What does not fit stands to the right and
+is scrolled to; a column that no run fills gives its room away.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _BAR_MIN, _BAR_MAX, _TREND_MAX, _TREND_LIMIT = 10, 24, 32, 160
 _STATE = 12
 _TEXT_MAX = 60  # of notes and other texts, where there is room
 _LEAST = 6  # cells of a column that is cut
+_CUT_TO = {"metric": 16, "trend": 8}  # of those that say little in as few
 METRIC = "metric"  # the column of what stands for a run
 GUTTER = 3  # cursor, mark, air
 _MOST_NAMES = 0.9  # so many of the names are shown whole before bars get wider
@@ -290,6 +291,7 @@ def layout(
     columns: Sequence[TableColumn] = COLUMNS,
     *,
     first: int = 0,
+    sorted_by: str = "",
 ) -> ColumnLayout:
     """The columns that fit into `width` cells, in order, from the one numbered `first` on of those
     that can be scrolled.
@@ -297,16 +299,16 @@ def layout(
     What is left over goes to the metric, to the name as far as most names are long, then to a bar
     that is worth drawing, the trend, and longer names.
     """
-    known = [_ranked(c, needs) for c in columns if c.key not in needs.absent or c.is_own]
+    known = [_ranked(c, needs, sorted_by) for c in columns if c.key not in needs.absent or c.is_own]
     fixed = [c for c in known if c.rank == 0]
     used = GUTTER - GAP + sum(c.width + GAP for c in fixed)  # no gap after the last column
     name = max(0, min(needs.most_names, _NAME_FIRST) - _NAME_MIN)
     loose = [c for c in known if c.rank]
-    limit = len(loose)
-    if columns is COLUMNS:
-        most = _by_rank(loose, width - used, name)
-        loose = [*(c for c in loose if c in most), *(c for c in loose if c not in most)]
-        limit, name = (limit if first else len(most)), 0
+    most = _by_rank(loose, width - used, name)
+    fitting = [most[c.key] for c in loose if c.key in most]
+    loose = [*fitting, *(c for c in loose if c.key not in most)]
+    limit = len(loose) if first else len(most) or len(loose)
+    name = 0 if most else name
     first = max(0, min(first, len(loose) - 1))
     room = width - used
     name = max(0, min(name, room - _LEAST - GAP))
@@ -323,13 +325,21 @@ def layout(
     return ColumnLayout(shown, first, len(loose) - first - len(chosen))
 
 
-def _by_rank(columns: Sequence[TableColumn], room: int, name: int) -> list[TableColumn]:
-    """Those of the columns that fit, the lowest rank first."""
-    chosen, used = [], 0
-    for column in sorted(columns, key=lambda c: c.rank):
-        if used + column.width + GAP + (name if column.rank >= _LUXURY else 0) <= room:
-            chosen.append(column)
-            used += column.width + GAP
+def _by_rank(columns: Sequence[TableColumn], room: int, name: int) -> dict[str, TableColumn]:
+    """Those of the columns that fit, by their keys, the lowest rank first; one more in what would
+    be blank, where it says something in fewer cells.
+    """
+    chosen, by_rank = dict[str, TableColumn](), sorted(columns, key=lambda c: c.rank)
+    for column in by_rank:
+        if column.width + GAP + (name if column.rank >= _LUXURY else 0) <= room:
+            chosen[column.key] = column
+            room -= column.width + GAP
+    spare = room - name - GAP
+    for column in by_rank:
+        least = _CUT_TO.get(column.key, _LEAST)
+        if column.key not in chosen and column.align == "left" and spare >= least:
+            chosen[column.key] = replace(column, width=spare)
+            break
     return chosen
 
 
@@ -355,9 +365,15 @@ def _widened(
     return tuple((column, widths[column.key]) for column in columns)
 
 
-def _ranked(column: TableColumn, needs: TableNeeds) -> TableColumn:
-    """What stands for runs without a loss comes before everything else that may give way."""
+def _ranked(column: TableColumn, needs: TableNeeds, sorted_by: str) -> TableColumn:
+    """What the list is sorted by comes before everything else that may give way, then what the user
+    added, and what stands for runs without a loss.
+    """
     if column.key == "status":
         return replace(column, width=needs.longest_state)
+    if not column.rank:
+        return column
+    if column.key == sorted_by:
+        return replace(column, rank=-1)
     is_first = column.key == METRIC and needs.is_without_loss
-    return replace(column, rank=1) if is_first else column
+    return replace(column, rank=1) if is_first or column not in COLUMNS else column

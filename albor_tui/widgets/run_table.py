@@ -139,7 +139,8 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         self._label = ""  # of the group that the cursor stands on
         self._is_in_view = True  # the cursor, until the user scrolls away from it
         self._is_left_behind = False  # by another order, whose first lines are shown
-        self._is_moved = False  # by the user, since the runs came
+        self.is_moved = False
+        """Whether the user moved the cursor since the runs came."""
         self._is_first = False  # whether the cursor stays on the first line, whichever run is there
         self._shown = _Picture()
 
@@ -186,7 +187,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         lines = LineMap.from_groups(groups.lines, len(runs))
         at = 0 if self._is_first else self._line_again(before, runs, lines)
         width = self._width
-        laid_out = layout(width, needs, columns, first=self._first)
+        laid_out = layout(width, needs, columns, first=self._first, sorted_by=self.sorted_by)
         self._shown = _Picture(runs, groups, tails, columns, needs, lines, laid_out, width)
         if runs is not before.runs:
             self._by_id = {view.id: view for view in runs}
@@ -201,10 +202,11 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if self._is_in_view and not self._is_left_behind:
             self.reveal()
 
-    def show_first(self) -> None:
+    def show_first(self, *, is_new: bool = False) -> None:
         """Show the first lines, which another order has brought there. The cursor stays on its run,
-        unless the user never moved it."""
-        self._is_first = not self._is_moved
+        unless the user never moved it, or the list `is_new`."""
+        self.is_moved &= not is_new
+        self._is_first = not self.is_moved
         self.cursor = 0 if self._is_first else self.cursor
         self.scroll_to(y=0, animate=False)
         self._is_left_behind = self.cursor >= self._page
@@ -367,7 +369,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if self._is_left_behind and abs(by) < count:  # to where the user looks
             top = round(self.scroll_y)
             start = top - 1 if by > 0 else top + self._page
-        self._is_moved, self._is_first = True, False
+        self.is_moved, self._is_first = True, False
         self.cursor = min(max(0, start + by), count - 1)
         self.reveal()
 
@@ -383,7 +385,9 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
 
     def _lay_out(self) -> None:
         shown, width = self._shown, self._width
-        laid_out = layout(width, shown.needs, shown.columns, first=self._first)
+        laid_out = layout(
+            width, shown.needs, shown.columns, first=self._first, sorted_by=self.sorted_by
+        )
         self._first = laid_out.left
         self._shown = replace(shown, layout=laid_out, width=width)
 
@@ -394,7 +398,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         line = event.y - self.gutter.top - 1 + round(self.scroll_y)
         if event.y < self.gutter.top or not 0 <= line < self._shown.lines.count:
             return
-        is_there, self._is_moved, self._is_first = line == self.cursor, True, False
+        is_there, self.is_moved, self._is_first = line == self.cursor, True, False
         self._is_in_view, self._is_left_behind = True, False
         self.cursor = line
         if self.heading is not None:

@@ -195,6 +195,34 @@ async def test_a_view_is_removed_at_the_second_key(cockpit: Cockpit, file: Views
         await until(pilot, lambda: not file.read().named)
 
 
+async def test_a_view_is_replaced_at_the_second_enter_and_opened_where_it_is_the_same(
+    cockpit: Cockpit, file: ViewsFile
+):
+    file.save("one", View(filter="fa", columns=("name", "loss"), hidden=("x",)))
+    views = keeper(file)
+    views.open("one")
+    async with cockpit(views=views).run_test(size=(80, 24)) as pilot:
+        await listed(pilot, 1)
+
+        async def keys(*pressed: str) -> str:
+            await pilot.press(*pressed)
+            await until(pilot, lambda: isinstance(pilot.app.screen, ViewsDialog))
+            await pilot.pause()
+            return str(pilot.app.screen.query_one("#choices").render())
+
+        assert "opens it" in await keys("V")
+        told = str(pilot.app.screen.query_one("#question").render())
+        assert "1 hidden" in told and "2 columns" in told
+        await pilot.press("enter")
+        await until(pilot, lambda: not isinstance(pilot.app.screen, ViewsDialog))
+        await pilot.press("S")
+        assert "asks to replace" in await keys("V")
+        assert "again replaces it" in await keys("enter")
+        assert not file.read().named["one"].is_reversed
+        await pilot.press("enter")
+        await until(pilot, lambda: file.read().named["one"].is_reversed)
+
+
 async def test_who_may_only_look_opens_views_and_writes_none(cockpit: Cockpit, file: ViewsFile):
     file.save("failed", View(filter="fa"))
     before = file.path.read_bytes()

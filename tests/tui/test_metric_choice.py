@@ -79,7 +79,9 @@ async def test_m_in_diff_judges_by_the_next_metric_and_keeps_it_for_the_experime
         assert judged[3] == judged[0], "all in turn, though the choice changes their order"
         assert len({outcome for _, outcome in judged[:3]}) > 1
         mine = pilot.app.views.metrics["sweep"]
-        assert f"judged by {mine}" in str(pilot.app.screen.query_one(StatusBar).line)
+        said = str(pilot.app.screen.query_one(StatusBar).line)
+        assert f"judged by {mine}" in said
+        assert f"m 2 times more goes back to {judged[3][0]}" in said
         await until(pilot, lambda: sweep.read().metrics == {"sweep": mine})
         await pilot.press("escape")
         await until(pilot, lambda: {v.metrics[0].name for v in table.runs} == {mine})
@@ -142,6 +144,8 @@ async def test_params_of_long_names_scroll_by_columns_and_no_line_is_too_long(sw
         await until(pilot, lambda: "12 params differ" in shown(pilot))
         assert {cell_len(line) for line in shown(pilot).splitlines()} == {80}
         assert "to the right" in shown(pilot) and "\x1b" not in shown(pilot)
+        drawn = [pilot.app.screen.query_one(MatrixTable).draw_line(at, 76) for at in range(9)]
+        assert len({line.cell_length for line in drawn}) == 1, "a short name moves no column"
         await pilot.press(*["right"] * 20)
         table = pilot.app.screen.query_one(MatrixTable)
         assert table.hidden[1] == 0 and table.hidden[0] > 0

@@ -19,7 +19,7 @@ from albor_core.cli.common.output import (
     table,
 )
 from albor_core.run.headlines import STORED
-from albor_core.run.values.quantity import duration, figure
+from albor_core.run.values.quantity import duration, figure, signed
 
 _BARS = "".join(chr(0x2581 + level) for level in range(8))  # one eighth block to a full one
 _CROSS, _ODD = "\u00d7", "NaN/Inf"  # what is not a number, in a curve and in a cell
@@ -298,6 +298,9 @@ def _verdicts(made: Document, letters: Sequence[str], limit: int | None) -> Iter
     level = f"{verdicts[0]['confidence']:.0%} interval"
     heads = ("verdict", f"against {letters[0]}", "by", level, "from")
     yield table(heads, rows, right="by", limit=limit)
+    if (count := max(verdict["comparisons"] for verdict in verdicts)) > 1:
+        said = f"verdicts and intervals are corrected for {count} comparisons (Holm)"
+        yield from _indented(said, limit or 100)
     for method in sorted({v["method"] for v in verdicts} - {"none"}):
         yield from _indented(clean(method), limit or 100)
 
@@ -333,7 +336,9 @@ def _interval(verdict: Document) -> tuple[str, str] | None:
     low, high = verdict["interval"]
     places = _places(high - low)
     spec = f"+,.{places}f"
-    return number(verdict["difference"], spec), f"{number(low, spec)} to {number(high, spec)}"
+    middle = verdict["difference"]
+    shown = number(middle) if middle is None else signed(middle, spec)
+    return shown, f"{signed(low, spec)} to {signed(high, spec)}"
 
 
 def _places(width: float) -> int:

@@ -16,6 +16,7 @@ from albor_core.feed.run.files import CachedJson
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.run.headlines import CHARTS, RECORDED
 from albor_core.run.rundir import RunDir
+from albor_core.run.values.clean import natural_place
 from albor_core.run.values.directions import is_of_machine
 from albor_core.run.values.lenient import history, integer, sequence
 from albor_core.store.query.reader import Reader
@@ -91,9 +92,9 @@ class RunCurves:
         return found or 1
 
 
-def key_place(key: str) -> tuple[bool, int, str]:
+def key_place(key: str) -> tuple[bool, int, tuple[Any, ...]]:
     """Where a metric stands among others: the important ones first, those of the machine last."""
-    return is_of_machine(key), _CHART_PLACES.get(key, len(_CHART_PLACES)), key
+    return is_of_machine(key), _CHART_PLACES.get(key, len(_CHART_PLACES)), natural_place(key)
 
 
 def state_curve(key: str, state: Document, interval: int) -> Series:

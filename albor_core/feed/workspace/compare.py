@@ -12,6 +12,7 @@ from typing import Any
 
 from albor_core.feed.workspace.groups import MISSING, group_label
 from albor_core.run.light_dataclass import dataclass
+from albor_core.run.values.clean import natural_place
 from albor_core.run.values.directions import Direction
 from albor_core.store.query.export import params_of
 from albor_core.store.query.listing import ListColumn
@@ -79,7 +80,7 @@ def run_matrix(
             columns.append(ParamColumn(key, labels, kinds))
         else:
             alike += 1
-    columns.sort(key=lambda column: (column.kinds, column.key))
+    columns.sort(key=lambda column: (column.kinds, natural_place(column.key)))
     known = figures or {}
     return RunMatrix(
         runs=shown,
@@ -118,10 +119,10 @@ def _figure_rank(value: float | None, sign: float) -> tuple[int, float]:
     return (1, 0.0) if math.isnan(value) else (0, sign * value)
 
 
-def _label_rank(label: str) -> tuple[int, float, str]:
+def _label_rank(label: str) -> tuple[int, float, tuple[Any, ...]]:
     if label in ("", MISSING):
-        return 2, 0.0, label
+        return 2, 0.0, (label,)
     try:
-        return 0, float(label), label
+        return 0, float(label), (label,)
     except ValueError:
-        return 1, 0.0, label
+        return 1, 0.0, natural_place(label)

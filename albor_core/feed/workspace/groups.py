@@ -11,6 +11,7 @@ from typing import Any
 
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.status import worst_status
+from albor_core.run.values.clean import natural_place
 from albor_core.store.query.group import Band, band
 
 MISSING = "missing"
@@ -79,13 +80,13 @@ def group_runs(
     )
 
 
-def label_place(label: str) -> tuple[int, float, str]:
+def label_place(label: str) -> tuple[int, float, tuple[Any, ...]]:
     """Where a group stands among others, by its label."""
     if label == MISSING:
-        return 2, 0.0, ""
+        return 2, 0.0, ()
     if _NUMBER.fullmatch(label) or label in ("inf", "-inf"):
-        return 0, float(label), label
-    return 1, 0.0, label.casefold()
+        return 0, float(label), (label,)
+    return 1, 0.0, natural_place(label.casefold())
 
 
 def _label_of_text(text: str) -> str:

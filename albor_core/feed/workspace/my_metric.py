@@ -13,11 +13,14 @@ from albor_core.feed.view.run_view import RunView
 def leading_metric(experiment: str, runs: Iterable[RunView], chosen: Mapping[str, str]) -> str:
     """The metric of an experiment, of whose `runs` it is the one that stands first for most; of two
     that do for as many, that of the run that comes first. `chosen` is what a person chose, by
-    experiment. "" where nothing is known: no run of it has a metric yet.
+    experiment. Runs whose metrics were not read yet have no say beside those whose were. "" where
+    nothing is known: no run of it has a metric yet.
     """
     if mine := chosen.get(experiment):
         return mine
-    leads = Counter(lead for view in _of(experiment, runs) if (lead := _lead(view)))
+    views = [*_of(experiment, runs)]
+    views = [view for view in views if view.metrics] or views
+    leads = Counter(lead for view in views if (lead := _lead(view)))
     return leads.most_common(1)[0][0] if leads else ""
 
 

@@ -89,7 +89,7 @@ class OverlayFeed:
             counts.update(found)
             logging += bool(found)
 
-        def place(key: str) -> tuple[bool, bool, tuple[bool, int, str]]:
+        def place(key: str) -> tuple[object, ...]:
             return is_of_machine(key), 2 * counts[key] < logging, key_place(key)
 
         return tuple(sorted(counts, key=place))

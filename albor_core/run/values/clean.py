@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Any
 
 MARK = "[redacted]"
 """What stands for a secret that was taken out of a text (values/redact.py)."""
@@ -27,6 +28,9 @@ _SUSPECT = re.compile(f"[{_INVISIBLE}]")
 # A cheap test: no combining mark lies below. Said as what it is not, since to compile a range `re`
 # walks over each of its characters.
 _BEYOND_LATIN = re.compile("[^\\x00-\u02ff]")
+
+
+_NUMBERS = re.compile(r"([0-9]{1,18})")
 
 
 def clean(text: str, *, limit: int | None = None, keep: str = "") -> str:
@@ -47,6 +51,12 @@ def clean(text: str, *, limit: int | None = None, keep: str = "") -> str:
     if limit is not None and (cut or len(text) > limit):
         text = text[: max(0, limit - 1)] + "\u2026"
     return text
+
+
+def natural_place(name: str) -> tuple[Any, ...]:
+    """Where a name stands among others, its numbers by their value: m2 before m10."""
+    parts = _NUMBERS.split(name)
+    return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), name
 
 
 def visible(character: str) -> str:

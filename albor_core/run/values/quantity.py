@@ -165,6 +165,12 @@ def three_digits(value: float) -> str:
     return f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
 
+def signed(value: float, spec: str) -> str:
+    """A difference as a format says it, without the sign where the digits shown are all zeros."""
+    said = format(value, spec)
+    return said if any(one in "123456789" for one in said.split("e")[0]) else said.lstrip("+-")
+
+
 def is_finite(value: object) -> TypeGuard[float]:
     """Also of an integer beyond all floats, which math.isfinite refuses."""
     return isinstance(value, int | float) and -_MOST <= value <= _MOST  # false of NaN

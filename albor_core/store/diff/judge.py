@@ -21,13 +21,14 @@ from dataclasses import replace
 from albor_core.run.values.directions import Goals, direction, unknown_direction
 from albor_core.store.diff import facts as diff_facts
 from albor_core.store.diff.source import ComparedRun
-from albor_core.store.diff.student import holm
+from albor_core.store.diff.student import holm, quantile
 from albor_core.store.diff.verdict import (
     LEVEL,
     OrderedSeries,
     Unjudged,
     Verdict,
     broken_from,
+    half_in_errors,
     no_verdict,
     same_run,
     verdict,
@@ -72,22 +73,41 @@ def default_metric(sources: Sequence[ComparedRun], chosen: Sequence[Sequence[str
 def corrected(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Verdicts of several runs against the same one: of those that an interval decided, the ones
     stay that Holm's correction leaves, so that as few sets of runs that differ by noise alone have
-    a winner as pairs do. Intervals remain those of each pair.
+    a winner as pairs do. The interval of each is as wide as the level that it was held to, so that
+    it holds 0 where chance may explain the difference, and only there.
     """
     tested = [index for index, one in enumerate(verdicts) if one.chance is not None]
     if len(tested) < 2:
         return tuple(verdicts)
-    stays = holm([verdicts[index].chance or 0.0 for index in tested], LEVEL)
+    tests = holm([verdicts[index].chance or 0.0 for index in tested], LEVEL)
     method, found = f"Holm's correction of {len(tested)} comparisons", [*verdicts]
-    for index, is_clear in zip(tested, stays, strict=True):
+    for index, (is_clear, level) in zip(tested, tests, strict=True):
         one = found[index]
-        if one.outcome in _OPPOSITE:
-            found[index] = replace(one, method=f"{one.method}, {method}")
+        found[index] = replace(
+            one,
+            method=f"{one.method}, {method}",
+            interval=_widened(one, level, is_clear=is_clear),
+            comparisons=len(tested),
+        )
         if one.outcome in _OPPOSITE and not is_clear:
             told = f"alone it would be {one.outcome}, one of {len(tested)} is so by chance"
             detail = f"{one.detail}; {told}"
             found[index] = replace(found[index], outcome="indistinguishable", detail=detail)
     return tuple(found)
+
+
+def _widened(one: Verdict, level: float, *, is_clear: bool) -> tuple[float, float] | None:
+    """The interval of a pair as wide as a stricter level asks for; that of a line, which is held to
+    none, as it is.
+    """
+    if one.interval is None or one.difference is None or one.freedom is None:
+        return one.interval
+    half = (one.interval[1] - one.interval[0]) / 2
+    if level < LEVEL:
+        half *= max(1.0, quantile(level, one.freedom) / half_in_errors(one.freedom))
+    if not is_clear:
+        half = max(half, abs(one.difference))
+    return one.difference - half, one.difference + half
 
 
 def judge(a: ComparedRun, b: ComparedRun, metric: str, goals: Goals, *, is_asked: bool) -> Verdict:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _TINY, _ENOUGH, _TERMS = 1e-300, 1e-14, 10_000
+_HALVINGS = 60  # to the last digit of a float
 
 
 def two_sided(t: float, freedom: float) -> float:
@@ -15,15 +17,36 @@ def two_sided(t: float, freedom: float) -> float:
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
-def holm(chances: Sequence[float], level: float) -> list[bool]:
+def quantile(chance: float, freedom: float) -> float:
+    """How far from 0 a value of Student's t lies that is reached with `chance`, 0 < chance < 1."""
+    low, high = 0.0, 1.0
+    while two_sided(high, freedom) > chance:
+        low, high = high, 2 * high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, freedom) > chance else (low, middle)
+    return high
+
+
+class HolmTest(NamedTuple):
+    """Whether a test rejects chance, and the level that it was held to."""
+
+    is_clear: bool
+    level: float
+
+
+def holm(chances: Sequence[float], level: float) -> list[HolmTest]:
     """Which of several tests reject chance, so that with `level` at most any of them does wrongly,
-    from the chance of each alone (Holm 1979, Scandinavian Journal of Statistics 6(2), 65-70).
+    from the chance of each alone (Holm 1979, Scandinavian Journal of Statistics 6(2), 65-70). The
+    first that does not ends it: the rest is held to the level of that one.
     """
-    found = [False] * len(chances)
-    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        if chances[index] > level / (len(chances) - rank):
-            break
-        found[index] = True
+    count, is_clear, own = len(chances), True, level
+    found = [HolmTest(False, level)] * count
+    for rank, index in enumerate(sorted(range(count), key=chances.__getitem__)):
+        if is_clear:
+            own = level / (count - rank)
+            is_clear = chances[index] <= own
+        found[index] = HolmTest(is_clear, own)
     return found
 
 

@@ -11,7 +11,7 @@ Method  Both curves are cut to the x range they share; the last quarter of it is
         over a slow wave, is seen by the means of 64 batches of the points: where the same estimate
         of them says much more, theirs counts. What the estimate itself is worth, by the delta
         method, is that of `points / (2 memory) - 1.75` degrees of freedom, for Student's t. No
-        interval reaches further from its middle than 8 times the scatter of the differences.
+        interval of a pair reaches further from its middle than 8 times the differences' scatter.
 Level   An interval without 0 decides. It is made for 3.5 % (LEVEL) of pairs that differ by noise
         alone, so that no more than 5 of 100 (1 - CONFIDENCE) are called different;
         benchmarks/watching/verdicts.py measures that for AR(1) noise of correlations up to 0.97
@@ -24,7 +24,8 @@ Trend   Where one run still gains on the other, the differences drift, and a dri
         scatter about it away from 0 (of 20 differences or more; 20 times of eight), on one side,
         decides, and the interval is what the line passes through.
 Many    Of several runs compared with one, chance makes one of them look different the more often
-        the more there are: `judge.corrected` calls them different by Holm's method alone.
+        the more there are: `judge.corrected` calls them different by Holm's method alone, and
+        widens the interval of each to the level that it was held to.
 Limits  The interval is about these two runs, not about their recipes: it knows the noise along a
         curve, not the noise between seeds. Where the window holds fewer than 26 memories of
         the noise, a real gap of five standard errors may stay undecided.
@@ -117,7 +118,9 @@ class Verdict:
     `metric` is what they are of; `unknown` names what is not known to be the same of both runs
     (config, code, command), where they look alike otherwise. `unjudged` is what was asked about
     where `metric` was taken instead. `chance` is how likely differences so far from 0 are where the
-    curves differ by noise alone; None where no interval decided.
+    curves differ by noise alone; None where no interval decided. `freedom` are the degrees of
+    freedom of the interval's error, None where it has none. `comparisons` is for how many the
+    outcome and the interval are corrected.
     """
 
     outcome: Outcome | None
@@ -130,6 +133,8 @@ class Verdict:
     unknown: tuple[str, ...] = ()
     unjudged: Unjudged | None = None
     chance: float | None = None
+    freedom: float | None = None
+    comparisons: int = 1
 
     def to_json(self) -> dict[str, Any]:
         interval = (
@@ -141,6 +146,7 @@ class Verdict:
             "metric": self.metric or None,
             "interval": interval,
             "confidence": CONFIDENCE,
+            "comparisons": self.comparisons,
             "difference": strict_json(self.difference),
             "method": self.method,
             "detail": self.detail,
@@ -178,16 +184,17 @@ def verdict(
     detail = f"{count}, {where}"
     if left_out := sum(map(len, windows)) - sum(map(len, sane)):
         detail += f", {left_out} of NaN or Inf left out"
-    middle, half, freedom = _interval(differences)
-    interval, method = (middle - half, middle + half), _METHOD
-    errors = abs(middle) / half * _student(freedom) if half else math.copysign(math.inf, middle)
-    chance = two_sided(errors, freedom) if middle else 1.0
+    middle, half, known = _interval(differences)
+    interval, method, freedom = (middle - half, middle + half), _METHOD, None if not half else known
+    errors = abs(middle) / half * half_in_errors(known) if half else math.copysign(math.inf, middle)
+    chance = two_sided(errors, known) if middle else 1.0
     if _holds_zero(interval) and (passed := _line_clear_of_zero(differences)) is not None:
         interval, middle, method, chance = passed, (passed[0] + passed[1]) / 2, _BY_LINE, 0.0
+        freedom = None
     if goal is None:
         return Verdict(None, interval, middle, method, detail, "unknown_direction")
     outcome = _outcome(interval, goal)
-    return Verdict(outcome, interval, middle, method, detail, chance=chance)
+    return Verdict(outcome, interval, middle, method, detail, chance=chance, freedom=freedom)
 
 
 def broken_from(curve: OrderedSeries) -> float | None:
@@ -294,7 +301,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float, float]:
     mean = _mean(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     widest = _SCATTERS * math.sqrt(squares / (len(values) - 1))
-    return mean, min(_student(freedom) * math.sqrt(variance), widest), freedom
+    return mean, min(half_in_errors(freedom) * math.sqrt(variance), widest), freedom
 
 
 def _variance_of_mean(values: Sequence[float]) -> tuple[float, float]:
@@ -314,7 +321,7 @@ def _variance_of_mean(values: Sequence[float]) -> tuple[float, float]:
     return variance, max(0.5 / share - _LOST, _LEAST_FREEDOM)
 
 
-def _student(freedom: float) -> float:
+def half_in_errors(freedom: float) -> float:
     """How many standard errors wide half an interval is."""
     for (low, first), (high, second) in pairwise(_STUDENT):
         if freedom <= high:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from albor_core.run.values.clean import natural_place
 from albor_core.store.query.group import IGNORED
 
 NEWEST = 2_000  # runs whose names are looked through: within the time of one question
@@ -48,7 +49,7 @@ def column_names(db: sqlite3.Connection) -> ColumnNames:
     """The names that the newest runs have."""
     metrics = db.execute(_METRICS, (NEWEST, MOST_METRICS)).fetchall()
     params = db.execute(_PARAMS, (NEWEST, MOST_PARAMS)).fetchall()
-    return ColumnNames(tuple(metrics), tuple(params))
+    return ColumnNames(_in_order(metrics), _in_order(params))
 
 
 def differing_params(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[str, ...]:
@@ -62,8 +63,8 @@ def differing_params(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[str, 
     for key, values, have in rows:
         groups = values + (have < len(some))
         if 1 < groups < len(some):
-            found.append((-have, groups, key))
-    return tuple(key for _, _, key in sorted(found))
+            found.append((-have, groups, natural_place(key), key))
+    return tuple(key for *_, key in sorted(found))
 
 
 def _joined(
@@ -72,4 +73,9 @@ def _joined(
     count = Counter(dict(some))
     for name, runs in others:
         count[name] += runs
-    return tuple(count.most_common())
+    return _in_order(count.items())
+
+
+def _in_order(names: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Those that most runs have first, of these m2 before m10."""
+    return tuple(sorted(names, key=lambda one: (-one[1], natural_place(one[0]))))

@@ -14,8 +14,10 @@ from textual.widgets import Input, Static
 
 from albor_core.feed.workspace.views import MAX_NAME, View
 from albor_core.run.light_dataclass import dataclass
-from albor_core.run.values.clean import clean
+from albor_core.run.values.clean import clean, natural_place
+from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
+from albor_tui.model.views import shows_same
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 
@@ -36,7 +38,7 @@ class ViewList(LineList):
 
     def __init__(self, named: Mapping[str, View]) -> None:
         super().__init__()
-        self.named = dict(sorted(named.items(), key=lambda one: one[0].lower()))
+        self.named = dict(sorted(named.items(), key=lambda one: natural_place(one[0].lower())))
         self.names = list(self.named)
         self.marked = ""
         """The view that the next key would remove."""
@@ -80,6 +82,8 @@ class ViewsDialog(ModalScreen["ViewChoice | None"]):
         super().__init__()
         self._named, self._now, self._name = named, now, name
         self._is_read_only = is_read_only
+        self._asked = ""
+        """The name whose view the next enter replaces."""
 
     def compose(self) -> ComposeResult:
         self.set_class(glyphs.current.is_ascii, "-ascii")
@@ -123,16 +127,27 @@ class ViewsDialog(ModalScreen["ViewChoice | None"]):
         self._show_keys()
 
     @on(Input.Changed)
+    def _name_changed(self) -> None:
+        self._asked = ""
+        self._show_keys()
+
     def _show_keys(self) -> None:
         """Say what the keys do where the focus is."""
         listing = self.query_one(ViewList)
+        if self._asked and not listing.has_focus:
+            self.query_one("#choices", Static).update(self._replacing())
+            return
         keys: list[tuple[str, str]] = []
         if listing.has_focus:
             keys = [("enter", "opens it"), *([] if self._is_read_only else [("-", "removes it")])]
         elif not self._is_read_only:
             name = self._typed
-            does = "replaces that view" if name in self._named else "saves"
-            keys = [("enter", does)] if name else []
+            does = {
+                "save": "saves",
+                "open": "opens it as it is",
+                "ask": "asks to replace that view",
+            }
+            keys = [("enter", does[self._meant])] if name else []
             keys += [(glyphs.current.arrow_down, "to open one")] if listing.count() else []
         keys.append(("esc", "cancels"))
         parts = [Content.assemble((key, "bold $accent"), f" {does}") for key, does in keys]
@@ -142,11 +157,38 @@ class ViewsDialog(ModalScreen["ViewChoice | None"]):
     def _typed(self) -> str:
         return "" if self._is_read_only else self.query_one("#answer", Input).value.strip()
 
+    @property
+    def _meant(self) -> str:
+        """What enter does with the name in the field: "save", "open" the view that shows the same
+        already, "ask" before another one is replaced.
+        """
+        saved = self._named.get(self._typed)
+        if saved is None:
+            return "save"
+        return "open" if shows_same(saved, self._now) else "ask"
+
+    def _replacing(self) -> Content:
+        """What the next enter replaces, and by what."""
+        name = clean(self._asked, limit=_NAME_CELLS)
+        return Content.assemble(
+            (f"{name!r} shows something else. ", "$warning"),
+            ("enter", "bold $accent"),
+            (" again replaces it   ", "$warning"),
+            ("esc", "bold $accent"),
+            " cancels",
+        )
+
     @on(Input.Submitted)
     def save(self, event: Input.Submitted) -> None:
         event.stop()
-        if self._typed:
-            self.dismiss(ViewChoice("save", self._typed))
+        name, meant = self._typed, self._meant
+        if not name:
+            return
+        if meant == "ask" and self._asked != name:
+            self._asked = name
+            self._show_keys()
+            return
+        self.dismiss(ViewChoice("open" if meant == "open" else "save", name))
 
     @on(LineList.Chosen)
     def action_open(self) -> None:
@@ -186,12 +228,12 @@ class ViewsDialog(ModalScreen["ViewChoice | None"]):
 
 
 def summary(view: View) -> str:
-    """What a view shows, in one line."""
-    parts = [f"/{view.filter}"] if view.filter else []
+    """What a view shows, in one line: first what leaves runs out or puts them together."""
+    parts = [view.screen] if view.screen == "workspace" else []
+    parts += [f"{len(view.hidden)} hidden"] if view.hidden else []
     parts += [f"by {view.group}"] if view.group else []
+    parts += [f"/{view.filter}"] if view.filter else []
     turned = ", turned round" if view.is_reversed else ""
     parts += [f"sort {view.sort or 'recent'}{turned}"] if view.sort or turned else []
-    parts += [" ".join(view.columns)] if view.columns else []
-    parts += [f"{len(view.hidden)} hidden"] if view.hidden else []
-    parts += [view.screen] if view.screen == "workspace" else []
+    parts += [counted(len(view.columns), "column")] if view.columns else []
     return "  ".join(parts)

@@ -34,7 +34,8 @@ class JudgedRunsScreen(AnnotationsScreen):
             return
         first, rows = experiments[0], self.rows
         count = self._round.learn(known_metrics(first, rows, chosen), first)
-        mine = self._round.after(leading_metric(first, rows, chosen), first)
+        before = leading_metric(first, rows, chosen)
+        mine = self._round.after(before, first)
         if not mine:
             self.show_message("nothing is known yet of what it logs", "$ink-muted")
             return
@@ -42,4 +43,6 @@ class JudgedRunsScreen(AnnotationsScreen):
             for experiment in experiments:
                 self.cockpit.views.set_metric(experiment, mine)
             self.poll_now()
-        self.show_message(choice_note(experiments, mine, is_only=count == 1), "$ink-muted")
+        back = self._round.way_back(before, mine, first)
+        said = choice_note(experiments, mine, before=before, way_back=back, is_only=count == 1)
+        self.show_message(said, "$ink-muted")

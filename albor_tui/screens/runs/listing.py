@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from albor_core.feed.runs.cells import CellsWanted, RunCells
-from albor_core.feed.runs.column_values import GROUPS
+from albor_core.feed.runs.column_values import GROUPS, UNREAD, column_values
 from albor_core.feed.view.run_view import LOADING, RunsView, RunView
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 ASK_GAP_S = 2.0  # between two questions to a store that is too large to be here whole
 MOST_COMPARED = 2_000  # runs whose params are compared, for what tells them apart
+
+_USUAL = tuple(column.key for column in COLUMNS)
 
 
 class RunListing:
@@ -228,13 +230,11 @@ class RunListing:
 
     def toggle_column(self, key: str) -> None:
         """Add a column behind the user's own, or take it away."""
-        keys = [*(self.keys or (column.key for column in COLUMNS))]
+        keys = [*(self.keys or _USUAL)]
         if key in keys:
-            keys.remove(key)
+            self.choose_columns([one for one in keys if one != key])
         else:
-            own = (at for at, one in enumerate(keys) if one == "name" or one not in BUILT_IN)
-            keys.insert(max(own, default=-1) + 1, key)
-        self.choose_columns(keys)
+            self.choose_columns(_with_own(keys, key))
 
     def choose_columns(self, keys: Sequence[str]) -> None:
         """Show these columns; the usual ones where there are none."""
@@ -246,13 +246,28 @@ class RunListing:
         """The columns, whose numbers tell the visible runs apart; the same ones as before where
         nothing they are made of has changed.
         """
-        made_of = (self.keys, self.cells, visible)
-        if not self.keys:
+        keys = self._keys_shown
+        made_of = (keys, self.cells, visible)
+        if not keys:
             self._columns = COLUMNS
         elif made_of != self._made_of:
-            self._columns = self._own.columns(self.keys, self.cells, visible)
+            self._columns = self._own.columns(keys, self.cells, visible)
         self._made_of = made_of
         return self._columns
+
+    @property
+    def _keys_shown(self) -> tuple[str, ...]:
+        """The user's columns, and what the list is sorted by where none of them says it."""
+        by, keys = self.sorted_by, self.keys or _USUAL
+        is_said = by in (RECENT, *keys) or (by == self.metric and METRIC in keys)
+        return self.keys if is_said else _with_own(keys, by)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether it is known of each run what the list is sorted by."""
+        by = self.sorted_by
+        values = {} if by == RECENT else column_values(self.choose_runs(), by, self.cells)
+        return all(value is not UNREAD for value in values.values())
 
     def choose_runs(self) -> list[RunView]:
         """The runs that are listed, in the order of the feed, of which it is known what they are
@@ -335,3 +350,10 @@ class RunListing:
             by = column_title(self.sorted_by)
             parts.append(styled.text(f"{arrow} {by}", "$ink-muted"))
         return Content("").join(parts)
+
+
+def _with_own(keys: Sequence[str], key: str) -> tuple[str, ...]:
+    """The keys of columns with one more behind the user's own."""
+    own = (at for at, one in enumerate(keys) if one == "name" or one not in BUILT_IN)
+    place = max(own, default=-1) + 1
+    return (*keys[:place], key, *keys[place:])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from albor_core.feed.runs.cells import AMOUNTS, RunCells
 from albor_core.feed.runs.column_values import FIELDS, UNREAD, cell_value
 from albor_core.feed.view.run_view import RunView
 from albor_core.feed.workspace.my_metric import leading_metric
 from albor_core.run.headlines import HEADLINES, STORED
+from albor_core.run.values.clean import natural_place
 from albor_core.run.values.directions import direction
 from albor_core.store.query.terms import STATS
 from albor_tui.widgets.run_columns import BUILT_IN, METRIC
@@ -131,17 +132,17 @@ def arrange(
         return tuple(
             sorted(rows, key=lambda v: (_urgency(v), -(v.created or 0.0)), reverse=reverse)
         )
-    known: list[tuple[tuple[int, float, str], RunView]] = []
+    known: list[tuple[tuple[int, float, tuple[Any, ...]], RunView]] = []
     rest: tuple[list[RunView], ...] = ([], [], [])
     for view in rows:
         value = order.value(view)
         if isinstance(value, str):
-            known.append(((1, 0.0, value.lower()), view))
+            known.append(((1, 0.0, natural_place(value.lower())), view))
         elif isinstance(value, int | float):
             if math.isnan(value):
                 rest[0].append(view)
             else:
-                known.append(((0, value, ""), view))
+                known.append(((0, value, ()), view))
         else:
             rest[2 if value is UNREAD else 1].append(view)
     known.sort(key=lambda pair: pair[0], reverse=order.is_falling != reverse)

@@ -20,6 +20,7 @@ from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import FilterAnswered, RunsChanged
 from albor_tui.model.desk import Matches, RunQuery
 from albor_tui.screens.runs.arranging import ARRANGING, ArrangingScreen, CellsRead, hidden_columns
+from albor_tui.screens.runs.order import RECENT
 from albor_tui.screens.runs.preview import HighlightFollower, Preview
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.key_bar import KeyBar
@@ -52,6 +53,12 @@ class FilterLine(Input):
 
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 
+    def edit(self) -> None:
+        """Go on with the text where it ends."""
+        self.display = True
+        self.focus()
+        self.cursor_position = len(self.value)
+
 
 class RunsScreen(ArrangingScreen):
     """The table of runs. A key acts on the selected runs, or on the highlighted one.
@@ -67,12 +74,12 @@ class RunsScreen(ArrangingScreen):
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Save", tooltip="Write a checkpoint now"),
         Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),
-        Binding("n", "launch", "New", tooltip="Launch a run from a config"),
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
         Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
-        ARRANGING[0],
         Binding("w", "workspace", "Workspace", tooltip="The selected runs, or all, in one picture"),
+        ARRANGING[0],
+        Binding("n", "launch", "New", tooltip="Launch a run from a config"),
         *ARRANGING[1:],
         Binding("A", "andon", "Alerts", tooltip="Alerts of all runs and their rules (Andon)"),
         Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),
@@ -83,7 +90,9 @@ class RunsScreen(ArrangingScreen):
         Binding("E", "export", "Export", show=False, tooltip="Every point as CSV, JSONL, Parquet"),
         Binding("H", "report", "Report", show=False, tooltip="One HTML page with charts and diff"),
         Binding("u", "undo", "Undo", show=False, tooltip="Take back the last tag, pin or name"),
-        Binding("escape", "clear", "Clear", show=False, tooltip="Clear filter and selection"),
+        Binding(
+            "escape", "clear", "Clear", show=False, tooltip="Clear the filter, then the selection"
+        ),
     ]
 
     def __init__(self) -> None:
@@ -117,6 +126,7 @@ class RunsScreen(ArrangingScreen):
                 id="filter",
                 classes="-keys",
                 compact=True,
+                select_on_focus=False,
             )
         yield Preview(self.name_of)
         yield StatusBar()
@@ -136,9 +146,12 @@ class RunsScreen(ArrangingScreen):
         box = self.query_one("#filter", Input)
         with box.prevent(Input.Changed):
             box.value = self._listing.words
+        if self._listing.words or self._listing.sorted_by != RECENT:
+            self.query_one(RunTable).show_first(is_new=True)
 
     def show_current_view(self) -> None:
         self._adopt_view()
+        self.query_one(RunTable).show_first(is_new=True)
         self.ask_anew()
         self.leave_filter()
 
@@ -201,8 +214,8 @@ class RunsScreen(ArrangingScreen):
         table = self.query_one(RunTable)
         self._listing.metrics = self.cockpit.views.metrics
         rows, groups = self._listing.arranged()
-        table.sorted_by, table.is_rising = self._listing.sorted_column, self._listing.is_rising
         self._columns = self._listing.columns(table.runs_in_view)
+        table.sorted_by, table.is_rising = self._listing.sorted_column, self._listing.is_rising
         table.show(rows, groups, self._tails, self._columns)
         self._look_at_metrics()
         self._title(len(rows))
@@ -212,7 +225,7 @@ class RunsScreen(ArrangingScreen):
         self.show_empty(why, table, self.query_one(Preview))
         self._share_room()
         self.refresh_key_bar()
-        if is_sorted:
+        if is_sorted or (is_asked and not table.is_moved):
             table.show_first()
         elif is_asked:
             table.reveal()
@@ -320,9 +333,7 @@ class RunsScreen(ArrangingScreen):
     def action_filter(self) -> None:
         if self.maximized is not None:
             self.minimize()
-        box = self.query_one("#filter", Input)
-        box.display = True
-        box.focus()
+        self.query_one(FilterLine).edit()
         self.refresh_key_bar()
 
     @on(Input.Changed, "#filter")
@@ -337,12 +348,14 @@ class RunsScreen(ArrangingScreen):
         self.refresh_key_bar()
 
     def action_clear(self) -> None:
+        """Clear the filter; where there is none, the selection."""
         box = self.query_one("#filter", Input)
         if box.display or self._listing.words:
             box.value = ""
             self.leave_filter()
-        table = self.query_one(RunTable)
-        table.selection = replace(table.selection, marked=frozenset())
+        else:
+            table = self.query_one(RunTable)
+            table.selection = replace(table.selection, marked=frozenset())
         self.list_runs(is_asked=True)
 
     def action_diff(self) -> None:
@@ -368,7 +381,10 @@ class RunsScreen(ArrangingScreen):
 
     def _open_awaited(self) -> None:
         """Open the workspace that the view is of, once it is known which runs are listed."""
-        is_known = self._listing.view.is_complete and not self._listing.is_unanswered
+        listing = self._listing
+        is_known = listing.view.is_complete and not listing.is_unanswered
+        if self._awaits_workspace and not listing.view.problem:
+            is_known = is_known and listing.is_in_order
         if self._awaits_workspace and is_known and self.is_current:
             self._awaits_workspace = False
             self.action_workspace()

@@ -373,9 +373,11 @@ class WorkspaceScreen(NamedViewScreen):
         """The metric of the chart that has the focus, from the legend the next one."""
         grid, experiments = self.query_one(ChartGrid), self._experiments
         count = self._round.learn(judging_metrics(self._facts))
-        mine = self._round.after(self._facts.metric)
+        before = self._facts.metric
+        mine = self._round.after(before)
+        back = self._round.way_back(before, mine)
         if not self.query_one(Legend).has_focus and grid.current is not None:
-            mine, count = grid.current, 2
+            mine, count, back = grid.current, 2, "m on its chart"
         if not mine:
             self.show_message("nothing is known yet of what they log", "$ink-muted")
             return
@@ -383,7 +385,8 @@ class WorkspaceScreen(NamedViewScreen):
             self.cockpit.views.set_metric(experiment, mine)
         self._to_order = mine if self._is_plain else None
         self._ask(replace(self._question, metric=mine))
-        self.show_message(choice_note(experiments, mine, is_only=count == 1), "$ink-muted")
+        said = choice_note(experiments, mine, before=before, way_back=back, is_only=count == 1)
+        self.show_message(said, "$ink-muted")
 
     @property
     def _experiments(self) -> list[str]:

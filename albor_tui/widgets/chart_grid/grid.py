@@ -270,13 +270,11 @@ class ChartGrid(Widget, can_focus=True):
         self._pages.turn(pages)
         self._arrange()
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+    @on(events.MouseScrollDown)
+    @on(events.MouseScrollUp)
+    def _turn(self, event: events.MouseEvent) -> None:
         event.stop()
-        self.action_move(0, 1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_move(0, -1)
+        self.action_move(0, 1 if isinstance(event, events.MouseScrollDown) else -1)
 
     def on_click(self, event: events.Click) -> None:
         if event.chain == 2 and self._board.item_at(event.widget) is not None:

@@ -60,10 +60,10 @@ class ChartSketch:
         )
 
     def picture(self, finer: Sequence[Trace] = ()) -> LinePicture:
-        """Its picture, of finer lines where there are some."""
-        traces = self.data.traces
-        if any(len(trace.x) for trace in finer):
-            traces = tuple(finer)
+        """Its picture, of each line the finer one where there is one."""
+        found = {(*_kind(trace), trace.is_band): trace for trace in finer}
+        pairs = [(own, found.get((*_kind(own), own.is_band), own)) for own in self.data.traces]
+        traces = [other if len(other.x) >= len(own.x) else own for own, other in pairs]
         lines = self._lines(traces)
         frame, look = self.frame, self.look
         unit, word = time_unit(frame.x.high) if look.axis == "time" else (1.0, self.x_word)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from albor_core.feed.run.detail import RunFeed
@@ -50,6 +52,8 @@ def test_of_runs_that_were_not_read_yet_the_list_knows_the_losses():
     assert leading_metric("sweep", rows, {}) == "val/loss"
     assert leading_metric("sweep", (RunView(id="a", experiment="sweep"),), {}) == ""
     assert leading_metric("", rows, {}) == ""
+    read = (*(replace(rows[0], id=f"u{i}") for i in range(9)), run("b", "val/mse", loss=2.0))
+    assert leading_metric("sweep", read, {}) == "val/mse", "those that were read know better"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from albor_core.store.diff.judge import corrected
-from albor_core.store.diff.student import holm, two_sided
+from albor_core.store.diff.student import holm, quantile, two_sided
 from albor_core.store.diff.verdict import (
     _STUDENT,
     CONFIDENCE,
@@ -236,6 +236,7 @@ def test_curves_of_steps_that_never_meet_are_not_compared():
 def test_of_many_runs_that_differ_by_noise_alone_few_sets_have_a_winner():
     chance, sets, runs = random.Random(5), 150, 10
     winners = {"alone": 0, "corrected": 0}
+    narrower = []
     for _ in range(sets):
         curves = [
             OrderedSeries(range(160), [chance.gauss(0.0, 1.0) for _ in range(160)])
@@ -244,18 +245,29 @@ def test_of_many_runs_that_differ_by_noise_alone_few_sets_have_a_winner():
         alone = [verdict(curves[0], curve) for curve in curves[1:]]
         for name, found in (("alone", alone), ("corrected", corrected(alone))):
             winners[name] += any(one.outcome in ("better", "worse") for one in found)
+            agrees = [(one.interval[0] <= 0 <= one.interval[1]) == (one.outcome ==
+                      "indistinguishable") for one in found]  # fmt: skip
+            assert all(agrees), "an interval says what its verdict does"
+        narrower += [
+            one.interval[1] - one.interval[0] < pair.interval[1] - pair.interval[0]
+            for pair, one in zip(alone, corrected(alone), strict=True)
+        ]
+    assert not any(narrower)
     assert winners["alone"] > 0.15 * sets
     assert winners["corrected"] < 0.08 * sets
 
 
 def test_holm_rejects_in_turn_and_stops_at_the_first_that_may_be_chance():
-    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
-    assert holm([0.01], 0.05) == [True]
+    levels = [(True, 0.05 / 3), (False, 0.025), (False, 0.025), (True, 0.0125)]
+    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == levels
+    assert holm([0.01], 0.05) == [(True, 0.05)]
     assert holm([], 0.05) == []
     assert two_sided(2.228139, 10) == pytest.approx(0.05, abs=1e-6)
     assert two_sided(-12.7062, 1) == pytest.approx(0.05, abs=1e-6)
     assert two_sided(1.959964, 1e7) == pytest.approx(0.05, abs=1e-6)
     assert two_sided(0.0, 5) == 1.0
+    assert quantile(0.05, 10) == pytest.approx(2.228139, abs=1e-6)
+    assert quantile(1e-5, 1) == pytest.approx(63661.977, rel=1e-6)
     assert two_sided(math.inf, 5) == 0.0
 
 
@@ -271,7 +283,7 @@ def test_a_gap_that_is_clear_stays_among_many_and_one_that_is_not_says_why():
     ]
     assert "alone it would be worse" in found[1].detail
     assert found[0].method == "t, Holm's correction of 3 comparisons"
-    assert found[1].interval == alone[1].interval, "intervals are of pairs"
+    assert found[0].comparisons == 3 and found[3].comparisons == 1
     assert corrected(alone[1:2]) == (alone[1],), "a single one is as it was"
     assert (
         corrected([one("contradictory", 0.02), one("better", 0.01)])[0].outcome == "contradictory"

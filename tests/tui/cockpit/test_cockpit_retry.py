@@ -195,6 +195,7 @@ async def test_r_through_the_real_desk_asks_and_leaves_the_complete_run_alone(tm
     ended(folder, "done", "completed")
     broken = ended(folder, "broken", "failed")
     app = AlborApp(LiveSource(folder), desk=LiveDesk())
+    app.lookout.somebody_acted()  # else what needs a person comes to the front, at any moment
     async with app.run_test(size=SIZE) as pilot:
         table = await ready(pilot, 2)
         await select(pilot, table, "completed", "failed")

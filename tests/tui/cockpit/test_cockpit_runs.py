@@ -196,7 +196,7 @@ async def test_the_key_bar_names_keys_that_do_something_to_the_highlighted_run(c
             return set(bar.render_line(0).text.split())
 
         words = await named(completed)
-        assert words >= {"Open", "New", "Filter", "Select", "Sort", "Help", "Quit"}
+        assert words >= {"Open", "Filter", "Select", "Workspace", "Sort", "Help", "Quit"}
         assert not words & {"Stop", "Pause", "Save", "Retry", "Diff", "Clear", "Undo"}
         await named(failed)
         await until(pilot, lambda: "Retry" in bar.render_line(0).text)

@@ -74,6 +74,15 @@ def test_the_legend_names_every_run_in_few_rows(count, width):
     assert len(rows) <= 4
 
 
+def test_names_that_begin_alike_are_cut_so_that_what_differs_stays():
+    many = document(26)
+    for index, run in enumerate(many["runs"]):
+        run["name"] = f"mlp-{index}"
+    text = " ".join(row.plain for row in legend(many, 76)) + " "
+    assert all(f"{LETTERS[n]} mlp-{n} " in text or f"-{n} " in text.replace(
+        glyphs.current.ellipsis, "-") for n in range(26))  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(160, 45), (80, 24)], ids=str)
 async def test_a_diff_of_twelve_runs_shows_all_their_letters_and_names(cockpit, source, size):

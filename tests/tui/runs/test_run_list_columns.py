@@ -8,9 +8,16 @@ from dataclasses import replace
 
 import pytest
 from settled import until
+from textual.widgets import Input
 
+from albor_core.feed.runs.cells import RunCells
+from albor_core.feed.view.run_view import RunsView
+from albor_core.feed.workspace.views import View
 from albor_core.store.query.column_names import ColumnNames
+from albor_tui.model.views import ViewKeeper
 from albor_tui.screens.dialogs.columns import ColumnsScreen
+from albor_tui.screens.runs.listing import RunListing
+from albor_tui.screens.runs.order import arrange, column_order
 from albor_tui.widgets.run_table import RunTable
 
 LRS = (1e-3, 1e-3, 3e-4, 3e-4, 3e-3, None)
@@ -104,7 +111,7 @@ async def test_columns_that_do_not_fit_are_counted_and_scrolled_to(cockpit, swee
         for _ in range(12):
             await pilot.press("right")
         await until(pilot, lambda: "columns" not in str(frame.border_title))
-        assert "ends" in shown(table)[0] and "lr" not in shown(table)[0]
+        assert "experiment" in shown(table)[0] and "lr" not in shown(table)[0]
         assert "mlp-0" in shown(table)[1], "the name stays"
         for _ in range(12):
             await pilot.press("left")
@@ -190,3 +197,39 @@ async def test_space_adds_and_removes_and_the_order_can_be_changed(cockpit, swee
         assert "val/r2:min" not in pilot.app.views.current.columns
         await pilot.press("C", "ctrl+r")
         assert pilot.app.views.current.columns == ()
+
+
+async def test_what_the_list_is_sorted_by_has_room_and_the_cursor_begins_above(cockpit, sweep):
+    views = ViewKeeper()
+    views.update(columns=("status", "name", "lr", "experiment", "notes", "optim.wd"))
+    views.update(sort="val/mse", is_reversed=True)
+    async with cockpit(views=views).run_test(size=(80, 24)) as pilot:
+        table = await ready(pilot)
+        await until(pilot, lambda: table.runs[0].name == "mlp-2")
+        assert table.cursor == 0 and table.current.name == "mlp-2", "not on the newest"
+        await until(pilot, lambda: "0.17680" in shown(table)[1])
+        assert "val/mse" in shown(table)[0] and "lr" in shown(table)[0]
+        await pilot.press("slash", *"mlp")
+        await pilot.press("enter", "slash", *"-2")
+        box = pilot.app.screen.query_one("#filter", Input)
+        assert box.value == "mlp-2", "the text of a filter goes on where it ends"
+        await pilot.press("enter")
+        await until(pilot, lambda: len(table.runs) == 1)
+        await pilot.press("a", "escape")
+        await ready(pilot)
+        assert table.selection.marked == {"mlp-2"}, "the first esc clears the filter alone"
+        await pilot.press("escape")
+        assert not table.selection.marked
+
+
+def test_the_order_is_known_once_each_run_is_read_and_names_count_as_people_do(sweep):
+    listing = RunListing()
+    listing.view = RunsView(rows=sweep.rows)
+    listing.show(View(sort="val/mse"))
+    assert not listing.is_in_order
+    listing.cells = RunCells(values={"val/mse": dict.fromkeys(sweep.cells["lr"], 0.1)})
+    assert listing.is_in_order
+    names = ("m10", "m2", "m", "M1", "2", "10")
+    rows = [replace(sweep.rows[0], id=name, name=name) for name in names]
+    order = arrange(rows, column_order("name", rows, RunCells()))
+    assert [view.name for view in order] == ["2", "10", "m", "M1", "m2", "m10"]

@@ -240,7 +240,8 @@ async def test_what_is_hidden_is_kept_and_diff_compares_what_is_shown(home):
         assert screen.query_one(Legend).current.label in pilot.app.screen.query_one(TopBar).crumbs
     async with app(views=views).run_test(size=(160, 45)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, WorkspaceScreen))
-        assert pilot.app.screen.state.shown == shown  # the next start shows it so
+        again = pilot.app.screen  # the next start shows it so
+        await until(pilot, lambda: again.state.shown == shown, "it was not shown as it was left")
         await pilot.press("escape")
         assert views.current.screen == "runs"
 
@@ -296,7 +297,7 @@ async def test_a_picture_of_groups_has_each_once_with_its_band_and_count(tmp_pat
     async with app().run_test(size=(160, 45)) as pilot:
         screen = await opened(pilot, count=COUNT)
         await pilot.press("g", "enter")
-        await until(pilot, lambda: "0.001" in drawn(screen, "val/mse"))
+        await until(pilot, lambda: "lr 0.001" in drawn(screen, "val/mse"))
         chart = charts(screen)["val/mse"]
         rows = list(csv.DictReader((await written(pilot, chart, tmp_path / "b.csv")).splitlines()))
         assert {row["part"] for row in rows} == {"mean"}

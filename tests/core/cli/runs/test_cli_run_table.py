@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import shutil
 import sqlite3
@@ -585,6 +586,17 @@ def test_a_view_of_the_cockpit_fills_what_the_command_line_does_not_say(desk, ta
     assert ids(desk, "id:c0", "--view", "by lr") == ["c0"], "a filter of the line is the only one"
     assert ids(desk, "--view", "turned") == ["c0", "b0", "a1", "a0"]
     assert ids(desk, "--view", "turned", "--reverse") == ["a0", "a1", "b0", "c0"]
+
+
+def test_a_view_of_a_file_that_cannot_be_read_says_why(desk, table, monkeypatch):
+    def closed(file: ViewsFile):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(ViewsFile, "_document", closed)
+    said = desk.quick("runs", "ls", "--view", "by lr")
+    assert said.code == 2
+    assert f"cannot read {desk.home / 'views.yaml'}: Permission denied" in said.err
+    assert "has 0 views" not in said.err
 
 
 def test_a_view_of_what_is_gone_says_so_and_shows_the_rest(desk, table):

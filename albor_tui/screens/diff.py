@@ -27,7 +27,7 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.curves import is_measured
 from albor_tui.widgets.chart.data import Trace
-from albor_tui.widgets.chart_grid.grid import margins
+from albor_tui.widgets.chart_grid.board import margins
 from albor_tui.widgets.diff_panels import (
     SECTIONS,
     ChangesPanel,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -40,6 +41,7 @@ class ViewList(LineList):
         super().__init__()
         self.named = dict(sorted(named.items(), key=lambda one: natural_place(one[0].lower())))
         self.names = list(self.named)
+        self._longest = max((cell_len(clean(name)) for name in self.names), default=0)
         self.marked = ""
         """The view that the next key would remove."""
 
@@ -58,7 +60,7 @@ class ViewList(LineList):
         name = self.names[index]
         if name == self.marked:
             return Content.styled(f"press - again to remove {clean(name, limit=40)!r}", "$warning")
-        head = styled.fit(styled.text(name, "$ink"), min(_NAME_CELLS, width // 2))
+        head = styled.fit(styled.text(name, "$ink"), min(self._longest, _NAME_CELLS, width // 2))
         return Content.assemble(head, "  ", styled.text(summary(self.named[name]), "$ink-muted"))
 
 

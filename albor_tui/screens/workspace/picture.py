@@ -162,7 +162,8 @@ class OverlayPicture:
     def _full_names(self) -> dict[str, str]:
         """The names of lines by their labels, in the order of the legend."""
         if self.bands is not None:
-            return {group_name(self.group, line): line for line in self.members}
+            group = self.group
+            return {group_name(group, line): _whole_name(group, line) for line in self.members}
         runs = [run for runs in self.members.values() for run in runs]
         return {self.labels.get(run, run): self.names.get(run, run) for run in runs}
 
@@ -171,11 +172,8 @@ class OverlayPicture:
         if self.bands is None:
             return {}
         found = self.bands.get(key, {})
-        return {
-            group_name(self.group, line): _spread(found[line])
-            for line in self.members
-            if line in found
-        }
+        named = {line: group_name(self.group, line) for line in self.members if line in found}
+        return {name: _spread(found[line]) for line, name in named.items()}
 
     def finer(self, key: str, lo: int | None, hi: int | None) -> FinerLines:
         shown = frozenset(run for runs in self.members.values() for run in runs)
@@ -322,6 +320,10 @@ def group_name(group: str, label: str) -> str:
     """A value by which runs are grouped, with its param, beside other values."""
     param = styled.fit_middle(styled.text(group.rpartition("/")[2] or group), LABEL // 2).plain
     return short_label(f"{param} {label}" if param else label)
+
+
+def _whole_name(group: str, label: str) -> str:
+    return f"{group} {label}" if group else label
 
 
 def short_labels(names: Mapping[str, str]) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
+from textual import on
 from textual.containers import Container
 from textual.content import Content
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
@@ -52,6 +54,7 @@ class ChartBoard(Container):
         self._made: dict[Callable[[], Widget], list[Widget]] = {}
         self._shown: list[tuple[Widget, Item | None]] = []
         self._titles: dict[Widget, Content] = {}  # of panels
+        self._picture: GridPicture | None = None
 
     @property
     def layout(self) -> Layout:
@@ -81,6 +84,14 @@ class ChartBoard(Container):
         if look.window is None or look.axis != "step":
             return None
         return look.window.low, look.window.high
+
+    @on(Chart.PictureAsked)
+    def _add_finer(self, message: Chart.PictureAsked) -> None:
+        """A picture of a chart has more points than its place on the screen."""
+        item = self.item_at(message.chart)
+        if item is not None and self._picture is not None:
+            lo, hi = margins(message.chart.steps_shown)
+            message.finer = self._picture.finer(item.name, lo, hi)
 
     def item_at(self, widget: Widget | None) -> Item | None:
         """What a widget on the screen shows."""
@@ -125,6 +136,7 @@ class ChartBoard(Container):
 
     def fill(self, picture: GridPicture | None) -> None:
         """Give every widget its key, its curve and the look of its chart."""
+        self._picture = picture
         if picture is None:
             return
         opened = self._pages.opened
@@ -177,3 +189,12 @@ def _maker(item: Item | None) -> Callable[[], Widget]:
     if isinstance(item, ChartSection):
         return SectionHeading
     return HeatMap if item is not None and item.is_panel else _new_chart
+
+
+def margins(window: tuple[float, float] | None) -> tuple[int | None, int | None]:
+    """The window and half of it on either side, so that panning finds something there."""
+    if window is None:
+        return None, None
+    low, high = window
+    room = (high - low) / 2
+    return max(0, math.floor(low - room)), math.ceil(high + room)

@@ -8,7 +8,6 @@ smoothed and how y is measured belongs to each chart.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -24,7 +23,7 @@ from textual.widgets import Input
 from albor_tui.messages import PinAsked
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.data import Look
-from albor_tui.widgets.chart_grid.board import ChartBoard
+from albor_tui.widgets.chart_grid.board import ChartBoard, margins
 from albor_tui.widgets.chart_grid.head import ChartHead, HeadFacts
 from albor_tui.widgets.chart_grid.heading import SectionHeading
 from albor_tui.widgets.chart_grid.looks import Looks
@@ -225,14 +224,6 @@ class ChartGrid(Widget, can_focus=True):
         self._show_head()
         self._ask()
 
-    @on(Chart.PictureAsked)
-    def _add_finer(self, message: Chart.PictureAsked) -> None:
-        """A picture of a chart has more points than its place on the screen."""
-        item, picture = self._board.item_at(message.chart), self.picture
-        if item is not None and picture is not None:
-            lo, hi = margins(message.chart.steps_shown)
-            message.finer = picture.finer(item.name, lo, hi)
-
     async def act(self, action: str) -> None:
         """Let a key of charts work while the focus is elsewhere: on the chosen one, what each has
         for itself on all."""
@@ -366,12 +357,3 @@ class ChartGrid(Widget, can_focus=True):
         self._board.focus_chosen()
         # a box that is hidden while it has the focus would let the screen choose who is next
         self.call_after_refresh(self.remove_class, "-searching")
-
-
-def margins(window: tuple[float, float] | None) -> tuple[int | None, int | None]:
-    """The window and half of it on either side, so that panning finds something there."""
-    if window is None:
-        return None, None
-    low, high = window
-    room = (high - low) / 2
-    return max(0, math.floor(low - room)), math.ceil(high + room)

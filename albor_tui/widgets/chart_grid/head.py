@@ -84,7 +84,7 @@ def _left(facts: HeadFacts) -> Content:
     elif facts.folded:
         parts += [(f"{dot}{facts.folded} folded", "$ink-muted")]
     if facts.is_text:
-        parts += [(f"{dot}{NEVER_ENDS}", "$warning")]
+        parts = [(NEVER_ENDS, "$warning"), (dot, "$ink-muted"), *parts]
     elif facts.words:
         parts += [(" with ", "$ink-muted"), styled.text(facts.words, "$warning")]
     if facts.problem:

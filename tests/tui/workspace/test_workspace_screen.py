@@ -302,7 +302,7 @@ async def test_a_picture_of_groups_has_each_once_with_its_band_and_count(tmp_pat
         rows = list(csv.DictReader((await written(pilot, chart, tmp_path / "b.csv")).splitlines()))
         assert {row["part"] for row in rows} == {"mean"}
         for lr in LRS:
-            own = [row for row in rows if row["line"] == f"{lr:g}"]
+            own = [row for row in rows if row["line"] == f"lr {lr:g}"]
             pairs = [curves_of(lr, seed)["val/mse"] for seed in range(SEEDS)]
             for row, both in zip(own, zip(*pairs, strict=True), strict=True):
                 values = [value for _, value in both]
@@ -311,7 +311,7 @@ async def test_a_picture_of_groups_has_each_once_with_its_band_and_count(tmp_pat
                 got = [float(row[name]) for name in ("low", "value", "high")]
                 assert got == pytest.approx([mean - spread, mean, mean + spread])
         svg = await written(pilot, chart, tmp_path / "b.svg")
-        named = [svg.index(f">{lr:g}   mean {glyphs.current.plus_minus} sd, n 2<") for lr in LRS]
+        named = [svg.index(f">lr {lr:g}   mean {glyphs.current.plus_minus} sd, n 2<") for lr in LRS]
         assert named == sorted(named)  # as the legend of the screen has them
         assert f"val/mse of {COUNT} runs by lr" in svg
 

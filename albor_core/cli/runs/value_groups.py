@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from albor_core.cli.common.output import table, when
 from albor_core.cli.runs.run_columns import FIELDS, Listing, duration_of, elapsed_s
 from albor_core.run.headlines import STORED
+from albor_core.run.status import SILENT
 from albor_core.run.values.lenient import is_number, real
 from albor_core.run.values.quantity import duration, figure, is_finite
 
@@ -26,7 +27,7 @@ _NUMBERS = {
     **{one.name: one.name for one in STORED},
     **{"step": "last_step", "alerts": "alerts_open", "attempts": "attempts"},
 }
-_TEXTS = {"id": "id", "name": "name", "host": "host", "seed": "seed", "commit": "git_commit"}
+_TEXTS = {"id": "id", "name": "name", "host": "host", "commit": "git_commit"}
 _UNORDERED = ("created", "last", "max_steps")  # of which a mean says nothing
 _HOUSE = ("loss", "val_loss", "val_ppl")
 _KEYS = {one.name: one.key for one in STORED if one.stat == "last"}
@@ -148,13 +149,17 @@ def _column(reader: RunList, found: Listing, name: str) -> Mapping[str, Param]:
     """By run its value of a column, a metric or a param."""
     from albor_core.store.query.listing import parse_column
 
-    if name in FIELDS:
+    if name in FIELDS and name != "seed":  # which may be a param
         return {row.id: _field(name, row, found) for row in found.rows}
     asked = reader.cells([row.id for row in found.rows], [parse_column(name)])
+    if name == "seed":  # of which a mean says nothing
+        return {run: None if value is None else str(value) for run, (value,) in asked.items()}
     return {run: value for run, (value,) in asked.items()}
 
 
 def _field(name: str, row: RunRow, found: Listing) -> Param:
+    from albor_core.feed.view.run_status import shown_word
+
     if name in _TIMES:
         return _TIMES[name](row, found)
     if name in _NUMBERS:
@@ -163,6 +168,8 @@ def _field(name: str, row: RunRow, found: Listing) -> Param:
         text = when(row.created, "%Y-%m-%d")
     elif name == "metric":
         text = found.mains[row.id][0].name if found.mains.get(row.id) else "-"
+    elif name == "status":  # for how long a run is silent makes no group
+        text = SILENT if found.silent_s.get(row.id) is not None else shown_word(found.words[row.id])
     elif name in _TEXTS:
         value = getattr(row, _TEXTS[name])
         return None if value in (None, "") else str(value)

@@ -24,6 +24,7 @@ from albor_core.run.home.runs import placed
 from albor_core.run.rundir import RunDir, load_json
 from albor_core.run.state import load_state
 from albor_core.run.values.directions import is_of_machine
+from albor_core.store.file.axis import WALL_KEY
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.rows.series import Series
 
@@ -193,7 +194,11 @@ class KnownRun:
             found = self._curves.keys()
             self.is_open = True
             if self._own.problem:
-                drawn = (one.key for one, known in self._answers.items() if known.series.steps)
+                drawn = (
+                    one.key
+                    for one, known in self._answers.items()
+                    if known.series.steps and one.key != WALL_KEY
+                )
                 found = tuple(dict.fromkeys((*self._keys[1], *drawn, *found)))
             self._keys = (mark, found)
         return self._keys[1]

@@ -107,7 +107,8 @@ def figure(name: str, stat: str, lookups: Lookups) -> Sql:
     A name with a slash is a metric before it is a param, any other the other way round.
     """
     if not stat and name in NUMBERS:
-        return Sql(NUMBERS[name])
+        own = Sql(NUMBERS[name])
+        return _seed(own, lookups) if name == "seed" else own
     if stat == "best":
         return _first_of([_best(key, lookups.goals(key)) for key in lookups.metrics(name)])
     params = () if stat else lookups.keys(name)
@@ -119,6 +120,13 @@ def figure(name: str, stat: str, lookups: Lookups) -> Sql:
     pair = (metric, _param(params, "json_extract(p.value, '$')"))
     first, second = pair if "/" in name else pair[::-1]
     return Sql(f"coalesce({first.text}, {second.text})", (*first.values, *second.values))
+
+
+def _seed(own: Sql, lookups: Lookups) -> Sql:
+    """A run's own seed, else the param that is called so."""
+    keys = lookups.keys("seed")
+    said = _param(keys, "json_extract(p.value, '$')")
+    return Sql(f"coalesce({own.text}, {said.text})", said.values) if keys else own
 
 
 def _first_of(parts: Sequence[Sql]) -> Sql:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from albor_core.run.light_dataclass import dataclass
@@ -31,3 +32,11 @@ class Series:
     @property
     def is_empty(self) -> bool:
         return not self.steps
+
+    @property
+    def newest(self) -> float:
+        """The value that was logged last, which in a bucket is not its mean; NaN where there is
+        none.
+        """
+        values = self.last or self.mean
+        return values[-1] if values else math.nan

@@ -105,7 +105,9 @@ def averaged(data: ChartData, tone: str, window: int) -> ChartData:
         if isinstance(line, Trace) and line.tone == tone:
             lines.append(replace(line, tone="raw", is_noisy=False))
             mean = _means(line, window)
-            lines.append(replace(line, y=mean, low=(), high=(), is_noisy=False, nonfinite=()))
+            lines.append(
+                replace(line, y=mean, low=(), high=(), is_noisy=False, nonfinite=(), last=None)
+            )
         else:
             lines.append(line)
     return replace(data, lines=tuple(lines))
@@ -123,4 +125,4 @@ def _means(line: Trace, window: int) -> tuple[float, ...]:
 
 def latest_of(curves: Curves) -> dict[str, float]:
     """The newest value of each curve."""
-    return {key: curve.mean[-1] for key, curve in curves.items() if curve.mean}
+    return {key: curve.newest for key, curve in curves.items() if curve.mean}

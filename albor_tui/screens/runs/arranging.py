@@ -12,12 +12,13 @@ from textual.binding import Binding
 from textual.message import Message
 
 from albor_core.feed.runs.cells import CellsWanted, RunCells
+from albor_core.feed.runs.column_values import GROUPS
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
 from albor_tui.screens.base.named_views import NamedViewScreen
-from albor_tui.screens.runs.grouping import GROUPS, column_title
+from albor_tui.screens.runs.grouping import column_title
 from albor_tui.screens.runs.judged import JudgedRunsScreen
 from albor_tui.screens.runs.listing import RunListing
 from albor_tui.screens.runs.order import RECENT

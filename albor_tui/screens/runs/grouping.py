@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from textual.content import Content
 
 from albor_core.feed.runs.cells import RunCells
+from albor_core.feed.runs.column_values import UNREAD, column_values
 from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.feed.workspace.groups import RunGroup, group_runs
 from albor_core.run.status import SILENT, worst_status
@@ -17,16 +18,12 @@ from albor_core.store.query.group import Band, band
 from albor_tui.look import glyphs
 from albor_tui.look.digits import NumberFormat, number_format
 from albor_tui.look.themes import STATE_TONE
-from albor_tui.screens.runs.order import better_side, values_in
+from albor_tui.screens.runs.order import better_side
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run_columns import BUILT_IN
 from albor_tui.widgets.run_list.lines import GroupLine, GroupLines
-from albor_tui.widgets.run_list.own_columns import UNREAD
 
-GROUPS = ("experiment", "status", "tags", "host")
-"""What every list is grouped by in turn; params by which its runs differ follow."""
 MOST_PARAMS = 8  # of those, in turn; the chooser has all
-_NOTHING = {"experiment": "no experiment", "tags": "no tags", "host": "host not known"}
 NOT_READ = f"{LOADING} "  # a label that no value of a run is
 _NOISE = 1e-9  # of a mean: what adding up leaves of a spread of nothing
 _PLUS_MINUS = "\u00b1"
@@ -51,12 +48,10 @@ def grouped(
     the metric, and of the user's `own` columns that are figures. The groups stand in the order of
     their values, or as `sort` says of their mean metrics ("mean") or their first runs ("first").
     """
-    values = values_in(rows, key, cells)
+    values = column_values(rows, key, cells)
     for run, value in values.items():
         if value is UNREAD:
             values[run] = NOT_READ
-        elif not value and key in _NOTHING:
-            values[run] = _NOTHING[key]
     others = [name for name in own if name not in {metric, key, *cells.params}]
     figures = {name: _figures(rows, name, cells) for name in (metric, *others) if name}
     by_id = {view.id: view for view in rows}
@@ -88,7 +83,7 @@ def _place_by_mean(group: RunGroup, is_falling: bool) -> tuple[bool, float]:
 
 
 def _figures(rows: Sequence[RunView], key: str, cells: RunCells) -> Mapping[str, float | None]:
-    return {run: _number(value) for run, value in values_in(rows, key, cells).items()}
+    return {run: _number(value) for run, value in column_values(rows, key, cells).items()}
 
 
 class _Texts:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from albor_core.feed.runs.cells import CellsWanted, RunCells
+from albor_core.feed.runs.column_values import GROUPS, UNREAD, column_values
 from albor_core.feed.view.run_view import LOADING, RunsView, RunView
 from albor_core.run.values.clean import clean
 from albor_core.run.values.quantity import counted
@@ -17,7 +18,7 @@ from albor_tui.look import glyphs
 from albor_tui.messages import FilterAnswered
 from albor_tui.model.desk import Matches, RunQuery
 from albor_tui.model.selection import RunSelection
-from albor_tui.screens.runs.grouping import GROUPS, MOST_PARAMS, column_title, grouped
+from albor_tui.screens.runs.grouping import MOST_PARAMS, column_title, grouped
 from albor_tui.screens.runs.order import (
     RECENT,
     ColumnOrder,
@@ -27,12 +28,11 @@ from albor_tui.screens.runs.order import (
     is_plain,
     my_metric,
     orders_of,
-    values_in,
 )
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run_columns import BUILT_IN, COLUMNS, METRIC, TableColumn, column_key
 from albor_tui.widgets.run_list.lines import GroupLines
-from albor_tui.widgets.run_list.own_columns import UNREAD, OwnColumns
+from albor_tui.widgets.run_list.own_columns import OwnColumns
 
 if TYPE_CHECKING:
     from albor_core.feed.workspace.views import View
@@ -134,7 +134,7 @@ class RunListing:
         needed = [self.sorted_by, self.group]
         if self.group:
             needed += [self.metric, *own]
-        of_all = (k for k in needed if k and k not in BUILT_IN and k != RECENT)
+        of_all = (k for k in needed if k == "seed" or k not in ("", RECENT, *BUILT_IN))
         some = self._listed[:MOST_COMPARED] if self.view.is_complete else []
         compared = tuple(view.id for view in some)
         return CellsWanted(own, tuple(dict.fromkeys(of_all)), visible, compared)
@@ -266,7 +266,7 @@ class RunListing:
     def is_in_order(self) -> bool:
         """Whether it is known of each run what the list is sorted by."""
         by = self.sorted_by
-        values = {} if by == RECENT else values_in(self.choose_runs(), by, self.cells)
+        values = {} if by == RECENT else column_values(self.choose_runs(), by, self.cells)
         return all(value is not UNREAD for value in values.values())
 
     def choose_runs(self) -> list[RunView]:

@@ -8,16 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albor_core.feed.runs.cells import AMOUNTS, RunCells
-from albor_core.feed.view.run_status import shown_word
+from albor_core.feed.runs.column_values import FIELDS, UNREAD, cell_value
 from albor_core.feed.view.run_view import RunView
 from albor_core.feed.workspace.my_metric import leading_metric
 from albor_core.run.headlines import HEADLINES, STORED
-from albor_core.run.status import SILENT
 from albor_core.run.values.clean import natural_place
 from albor_core.run.values.directions import direction
 from albor_core.store.query.terms import STATS
 from albor_tui.widgets.run_columns import BUILT_IN, METRIC
-from albor_tui.widgets.run_list.own_columns import UNREAD, cell_value
 
 RECENT = "recent"  # the order of a list that was not given another
 DIED_S = 12 * 3600.0  # a death is news for the length of a night
@@ -35,38 +33,23 @@ class ColumnOrder(NamedTuple):
     store: str = "created"
 
 
-def shown_state(view: RunView) -> str:
-    """The state of a run as the list shows it."""
-    return SILENT if view.is_silent else shown_word(view.status)
-
-
+_WAYS = {  # columns whose largest values come first, or that a store knows by another name
+    "done": (True, "step"),
+    "duration": (True, "elapsed_s"),
+    "ends": (False, "created"),
+    "alerts": (True, "alerts"),
+    "step": (True, "step"),
+    "created": (True, "created"),
+    "seen": (False, "last"),
+    "tags": (False, "created"),
+    "commit": (False, "created"),
+    "attempts": (True, "attempts"),
+    **{one.name: (one.better != "min", one.name) for one in STORED},
+}
 _ORDERS: Mapping[str, ColumnOrder] = {
-    "status": ColumnOrder(shown_state, store="status"),
-    "name": ColumnOrder(lambda v: (v.name or v.id).lower(), store="name"),
-    "experiment": ColumnOrder(lambda v: v.experiment.lower() or None, store="experiment"),
-    "done": ColumnOrder(lambda v: v.step if v.progress is None else v.progress, True, "step"),
-    "duration": ColumnOrder(lambda v: v.elapsed_s, True, "elapsed_s"),
-    "ends": ColumnOrder(lambda v: v.eta_s if v.is_live else None),  # and those are always here
-    "alerts": ColumnOrder(lambda v: v.alerts_open, True, "alerts"),
-    "step": ColumnOrder(lambda v: v.step, True, "step"),
-    "created": ColumnOrder(lambda v: v.created, True, "created"),
-    "seen": ColumnOrder(lambda v: v.age_s, False, "last"),
-    "tags": ColumnOrder(lambda v: " ".join(v.tags) or None),
-    "host": ColumnOrder(lambda v: v.host or None, store="host"),
-    "kind": ColumnOrder(lambda v: v.kind, store="kind"),
-    "seed": ColumnOrder(lambda v: v.seed, store="seed"),
-    "commit": ColumnOrder(lambda v: v.git_commit or None),
-    "attempts": ColumnOrder(lambda v: v.attempts_total, True, "attempts"),
-    "id": ColumnOrder(lambda v: v.id, store="id"),
-    **{
-        one.name: ColumnOrder(
-            lambda v, name=one.name: getattr(v, name),  # type: ignore[misc]
-            one.better != "min",
-            one.name,
-        )
-        for one in STORED
-        if one.name in BUILT_IN
-    },
+    key: ColumnOrder(value, *_WAYS.get(key, (False, key)))
+    for key, value in FIELDS.items()
+    if key in BUILT_IN
 }
 
 
@@ -95,17 +78,6 @@ def better_side(key: str, rows: Iterable[RunView] = ()) -> str:
     told = (one for view in rows for one in view.metrics if one.name == name and one.better)
     first = next(told, None)
     return (first.better if first is not None else direction(name)) or ""
-
-
-def values_in(rows: Iterable[RunView], key: str, cells: RunCells) -> dict[str, object]:
-    """The values of any column by run; UNREAD before the store was asked."""
-    if (order := _ORDERS.get(key)) is not None:
-        return {view.id: order.value(view) for view in rows}
-    known = cells.values.get(key, {})
-    return {
-        view.id: cell_value(view, key, cells) if view.is_live else known.get(view.id, UNREAD)
-        for view in rows
-    }
 
 
 def column_order(key: str, rows: Sequence[RunView], cells: RunCells) -> ColumnOrder:

@@ -66,7 +66,7 @@ class GroupChoice(ModalScreen["str | None"]):
     def compose(self) -> ComposeResult:
         self.set_class(glyphs.current.is_ascii, "-ascii")
         with Vertical(id="dialog", classes="-choice") as dialog:
-            dialog.border_title = Content("group by: params by which these runs differ")
+            dialog.border_title = Content("group by: what these runs differ in")
             listing = ParamList(self._choices, self._chosen)
             listing.styles.height = min(listing.count(), _MOST_LINES)
             yield listing

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from textual.content import Content
 
+from albor_core.feed.runs.column_values import UNREAD, column_values
 from albor_core.feed.view.run_view import RunView
 from albor_core.feed.workspace.groups import RunGroup, group_label, group_runs
 from albor_core.store.query.group import Band
-from albor_core.store.rows.run_row import Param
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.model.workspace import Workspace
 from albor_tui.screens.workspace.legend import BEST, LegendLine
@@ -20,33 +20,22 @@ from albor_tui.screens.workspace.reading import WorkspaceFacts
 from albor_tui.widgets.base import styled
 
 _WIDEST = 9  # cells of a figure
-_BUILT_IN = ("experiment", "state", "host", "tag")  # what runs are grouped by beside params
 
 
-def group_values(views: Sequence[RunView], facts: WorkspaceFacts, key: str) -> dict[str, Param]:
-    """What each run has of a param, or of what else runs are grouped by."""
-    params = facts.params or {}
-    found: dict[str, Param] = {view.id: params.get(view.id, {}).get(key) for view in views}
-    if key in _BUILT_IN and all(value is None for value in found.values()):
-        return {view.id: _built_in(view, key) for view in views}
-    return found
-
-
-def _built_in(view: RunView, key: str) -> Param:
-    if key == "tag":
-        return ", ".join(view.tags) or None
-    return {"experiment": view.experiment, "state": view.status, "host": view.host}[key] or None
+def group_values(facts: WorkspaceFacts, key: str) -> dict[str, object] | None:
+    """What each run has of a column, as the list has it; None before that is read."""
+    found = column_values(facts.views, key, facts.cells)
+    return None if any(value is UNREAD for value in found.values()) else found
 
 
 def drawn_groups(state: Workspace, facts: WorkspaceFacts) -> tuple[RunGroup, ...]:
     """The groups of the runs, each of those of its runs that are not hidden, or of all where all
-    are; none where runs are not grouped or their params are not read."""
-    if not state.group or facts.params is None:
+    are; none where runs are not grouped or their values are not read."""
+    values = group_values(facts, state.group) if state.group else None
+    if values is None:
         return ()
-    views = facts.views
-    values = group_values(views, facts, state.group)
     figures = facts.figures or {}
-    states = {view.id: view.status for view in views}
+    states = {view.id: view.status for view in facts.views}
     whole = group_runs(state.listed, values, figures, states)
     seen = [run for run in state.listed if run not in state.hidden]
     drawn = {one.label: one for one in group_runs(seen, values, figures, states)}
@@ -119,7 +108,7 @@ def legend_of_groups(
 
 def whole_members(state: Workspace, facts: WorkspaceFacts, group: RunGroup) -> frozenset[str]:
     """All listed runs of a group, hidden ones too."""
-    values = group_values(facts.views, facts, state.group)
+    values = group_values(facts, state.group) or {}
     return frozenset(run for run in state.listed if group_label(values.get(run)) == group.label)
 
 

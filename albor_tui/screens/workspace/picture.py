@@ -14,6 +14,7 @@ from albor_core.feed.view.run_view import RunView
 from albor_core.feed.workspace.bands import CurveBand, curve_band
 from albor_core.run.values.directions import Direction, direction
 from albor_core.run.values.quantity import counted
+from albor_core.store.query.group import band as spread_of
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.screens.workspace.marks import LineMark
@@ -125,6 +126,9 @@ class OverlayPicture:
     """The label of the line that lies before the others."""
     ways: Mapping[str, Direction | None] = field(default_factory=dict)
     """In which direction metrics are better, where that was declared."""
+    metric: str = ""
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """What the legend says of each line: the newest value of `metric`, of a group their mean."""
     growing: frozenset[str] = frozenset()
     """The runs that go on."""
     group: str = ""
@@ -228,15 +232,29 @@ class OverlayPicture:
             if band is None or mark is None or not band.steps:
                 continue
 
-            def make(
-                band: CurveBand = band, mark: LineMark = mark, line: str = line
-            ) -> tuple[Trace, ...]:
-                return _band_lines(band, mark, group_name(self.group, line))
+            newest = self._mean_newest(key, line)
 
-            spread, mean = self.cache.lines(key, f"group {line}", band, (mark, self.group), make)
+            def make(
+                band: CurveBand = band,
+                mark: LineMark = mark,
+                line: str = line,
+                newest: float = newest,
+            ) -> tuple[Trace, ...]:
+                spread, mean = _band_lines(band, mark, group_name(self.group, line))
+                return spread, replace(mean, last=newest)
+
+            spread, mean = self.cache.lines(
+                key, f"group {line}", band, (mark, self.group, newest), make
+            )
             spreads.append(spread)
             means.append(mean)
         return (*reversed(spreads), *reversed(means))
+
+    def _mean_newest(self, key: str, line: str) -> float:
+        """The mean of what the runs of a group logged last, as its row in the legend has it."""
+        known = self.curves.get(key, {})
+        newest = spread_of(known[run].newest for run in self.members[line] if run in known)
+        return math.nan if newest.mean is None else newest.mean
 
     def _extent(self, key: str) -> tuple[float, float] | None:
         """The first and the last step of the lines of a chart, whatever the window."""
@@ -255,9 +273,13 @@ class OverlayPicture:
         """The key, and the newest value of what is lifted, else the best newest value."""
         title = styled.text(key)
         found = {line.label: line for line in self.chart(key).traces if line.label and line.y}
-        known = {label: line.y[-1] for label, line in found.items() if math.isfinite(line.y[-1])}
+        newest = {label: line.newest for label, line in found.items()}
+        if key == self.metric:
+            figures = {self._label(line): value for line, value in self.figures.items()}
+            newest = {k: v if (own := figures.get(k)) is None else own for k, v in newest.items()}
+        known = {label: value for label, value in newest.items() if math.isfinite(value)}
         if self.lifted in found:
-            value = found[self.lifted].y[-1]
+            value = newest[self.lifted]
             words = (f"  {exact(value)}", "$ink" if math.isfinite(value) else "$error")
             return Content.assemble(title, words, styled.text(f" {self.lifted}", "$ink-muted"))
         way = self.ways.get(key) or direction(key)
@@ -266,6 +288,10 @@ class OverlayPicture:
         best = (min if way == "min" else max)(known, key=lambda label: known[label])
         words = (f"  {exact(known[best])}", "$ink")
         return Content.assemble(title, words, styled.text(f" best, {best}", "$ink-muted"))
+
+    def _label(self, line: str) -> str:
+        """What a line is called in charts."""
+        return self.labels.get(line, line) if self.bands is None else group_name(self.group, line)
 
     def why_empty(self, words: str) -> str:
         if not self.is_read:

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from albor_core.feed.runs.cells import CellReader, CellsWanted, RunCells
+from albor_core.feed.runs.column_values import GROUPS, UNREAD, column_values, is_stored
 from albor_core.feed.view.run_view import LOADING, RunView
 from albor_core.feed.workspace.bands import CurveBand, curve_band
 from albor_core.feed.workspace.groups import group_label
 from albor_core.feed.workspace.my_metric import leading_metric
 from albor_core.run.light_dataclass import dataclass
 from albor_core.run.values.directions import Direction, direction, is_background
+from albor_core.run.values.flatten import nested
 from albor_core.run.values.lenient import is_number, real
 from albor_core.store.query.group import IGNORED
-from albor_core.store.query.listing import ListColumn
 from albor_core.store.rows.run_row import Param
 from albor_core.store.rows.series import Series
 from albor_tui.widgets.chart.curves import RULER_KEYS
@@ -49,6 +51,7 @@ class WorkspaceQuestion:
 
     metric: str = ""  # "": the one that stands for most of them
     window: CurvesWindow = CurvesWindow()
+    group: str = ""  # the column that runs are grouped by
     groups: Groups = ()  # whose bands are wanted
 
 
@@ -75,6 +78,8 @@ class WorkspaceFacts:
     better: Direction | None = None
     figures: Mapping[str, float | None] | None = None
     """The newest value of the metric, by run id."""
+    cells: RunCells = RunCells()
+    """The values of the metric, and of the column that runs are grouped by."""
     params: Mapping[str, Mapping[str, Param]] | None = None
     """By run id."""
     problem: str = ""
@@ -87,6 +92,7 @@ class WorkspaceReader:
         self._views = {view.id: view for view in views}
         self._ids = tuple(self._views)
         self._overview, self._overlay = source.overview(), source.overlay()
+        self._read_cells, self._cells = CellReader(self._overview.store), RunCells()
         self._params: dict[str, Mapping[str, Param]] = {}
         self._bands = BandCache()
         self._facts = WorkspaceFacts(views=tuple(views))
@@ -104,6 +110,7 @@ class WorkspaceReader:
         self._views = dict(zip(self._ids, views, strict=True))
         metric = question.metric or leading_metric(main_experiment(views), views, {})
         curves = self._curves(views, question.window)
+        self._cells = self._now_in((metric, question.group), views)
         facts = WorkspaceFacts(
             views=views,
             keys=self._overlay.keys(views),
@@ -112,7 +119,8 @@ class WorkspaceReader:
             bands=self._bands.bands(curves, question.groups),
             metric=metric,
             better=self._better(metric, views),
-            figures=self._figures(metric),
+            figures=self._figures(metric, views),
+            cells=self._cells,
             params=self._read_params(views),
             problem=seen.problem,
         )
@@ -143,16 +151,19 @@ class WorkspaceReader:
         )
         return next(declared, None) or direction(metric)
 
-    def _figures(self, metric: str) -> Mapping[str, float | None] | None:
+    def _now_in(self, columns: Sequence[str], views: Sequence[RunView]) -> RunCells:
+        """The values of these columns, as the list reads them."""
+        asked = tuple(key for key in dict.fromkeys(columns) if key and is_stored(key))
+        wanted = CellsWanted(of_all=asked, visible=frozenset(self._ids))
+        return self._read_cells.read(wanted, views) or self._cells
+
+    def _figures(self, metric: str, views: Sequence[RunView]) -> Mapping[str, float | None] | None:
         if not metric:
             return {}
-        ids, column = self._ids, ListColumn(metric)
-        cells = self._overview.store.ask(lambda reader: reader.cells(ids, (column,)))
-        if cells is None:
+        found = column_values(views, metric, self._cells)
+        if any(value is UNREAD for value in found.values()):
             return self._facts.figures if self._facts.metric == metric else None
-        return {
-            run: real(values[0]) if is_number(values[0]) else None for run, values in cells.items()
-        }
+        return {run: real(value) if is_number(value) else None for run, value in found.items()}
 
     def _read_params(self, views: Sequence[RunView]) -> Mapping[str, Mapping[str, Param]] | None:
         """Params are recorded once: those of a run that has some are not read again."""
@@ -204,18 +215,42 @@ def judging_metrics(facts: WorkspaceFacts) -> list[str]:
 
 
 def param_choices(
-    params: Mapping[str, Mapping[str, Param]], runs: Sequence[str]
+    params: Mapping[str, Mapping[str, Param]],
+    runs: Sequence[str],
+    views: Sequence[RunView] = (),
 ) -> list[ParamChoice]:
-    """The params by which these runs differ: those with few values first, seeds and names behind
-    them, last those of which each run has its own."""
-    keys = dict.fromkeys(key for run in runs for key in params.get(run, {}))
+    """The params by which these runs differ, and what else a list is grouped by: params with
+    few values first, seeds and names last but for those of which each run has its own.
+    """
+    whole = {run: _with_lists(params.get(run, {})) for run in runs}
+    keys = dict.fromkeys(key for run in runs for key in whole[run] if is_stored(key))
+    columns = {key: {run: whole[run].get(key) for run in runs} for key in keys}
+    columns |= {key: column_values(views, key, RunCells()) for key in GROUPS if views}
     found = []
-    for key in keys:
-        labels = Counter(group_label(params.get(run, {}).get(key)) for run in runs)
+    for key, values in columns.items():
+        labels = Counter(group_label(values.get(run)) for run in runs)
         if len(labels) > 1:
             found.append(ParamChoice(key, tuple(label for label, _ in labels.most_common())))
-    alone = len(runs)
+    ranks = {**dict.fromkeys(GROUPS, 1), **dict.fromkeys(IGNORED, 2)}
     found.sort(
-        key=lambda one: (len(one.labels) == alone, one.key in IGNORED, len(one.labels), one.key)
+        key=lambda one: (
+            len(one.labels) == len(runs),
+            ranks.get(one.key, 0),
+            len(one.labels),
+            one.key,
+        )
     )
     return found[:_MOST_PARAMS]
+
+
+def _with_lists(params: Mapping[str, Param]) -> dict[str, object]:
+    """Params of which those that are items of a list, as `layers.0`, are the list."""
+    found: dict[str, object] = {}
+    items: dict[str, dict[str, Param]] = {}
+    for key, value in params.items():
+        name, dot, place = key.rpartition(".")
+        if dot and place.isdigit() and f"{name}.0" in params:
+            items.setdefault(name, {})[place] = value
+        else:
+            found[key] = value
+    return found | {name: nested(parts) for name, parts in items.items()}

@@ -50,6 +50,7 @@ from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart_grid.grid import ChartGrid
 from albor_tui.widgets.data.columns import Headed
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run_columns import column_key
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 LIFT_S = 0.12  # that the cursor rests on a line before its curves are lifted
@@ -130,7 +131,8 @@ class WorkspaceScreen(NamedViewScreen):
     def _adopt_view(self) -> None:
         kept = self.cockpit.views.current
         ids = [view.id for view in self._first]
-        self.state = Workspace.begin(ids, kept.hidden, kept.group, total=self._total)
+        group = column_key(kept.group)
+        self.state = Workspace.begin(ids, kept.hidden, group, total=self._total)
         self._is_plain = kept.sort in ("", "recent") and not kept.is_reversed
         self.query_one(ChartGrid).begin(kept.unfolded, kept.smoothing)
 
@@ -242,7 +244,7 @@ class WorkspaceScreen(NamedViewScreen):
             for one in self._groups
             if not set(one.runs).isdisjoint(state.shown)
         )
-        self._ask(replace(self._question, groups=wanted))
+        self._ask(replace(self._question, group=state.group, groups=wanted))
         shown = frozenset(state.shown)
         members = {
             one.key: tuple(run for run in state.listed if run in one.members and run in shown)
@@ -265,6 +267,8 @@ class WorkspaceScreen(NamedViewScreen):
             marks=marks,
             lifted="" if lifted is None else self._label_of(lifted, labels),
             ways={facts.metric: facts.better},
+            metric=facts.metric,
+            figures=self._legend_figures(),
             growing=frozenset(v.id for v in facts.views if v.is_active and v.id in shown),
             group=state.group if self._groups else "",
         )
@@ -274,6 +278,12 @@ class WorkspaceScreen(NamedViewScreen):
         if line.is_group:
             return group_name(self.state.group, line.label)
         return labels.get(line.key) or short_label(line.key)
+
+    def _legend_figures(self) -> Mapping[str, float | None]:
+        """What the legend says of each line."""
+        if self._groups:
+            return {one.label: one.band.mean for one in self._groups}
+        return self._facts.figures or {}
 
     def _show_notes(self) -> None:
         """What the reader of the charts has to know: x axes that differ, a store with a problem."""
@@ -348,9 +358,9 @@ class WorkspaceScreen(NamedViewScreen):
         if self._facts.params is None:
             self.show_message("params are loading", "$ink-muted")
             return
-        choices = param_choices(self._facts.params, self.state.listed)
+        choices = param_choices(self._facts.params, self.state.listed, self._facts.views)
         if not choices:
-            self.show_message("these runs differ in no param", "$ink-muted")
+            self.show_message("these runs differ in nothing to group by", "$ink-muted")
             return
 
         def group(param: str | None) -> None:

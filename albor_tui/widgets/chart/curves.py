@@ -92,6 +92,7 @@ def trace(
         is_noisy=is_noisy,
         rulers=along or {},
         unit=curve.axis,
+        last=None if curve.is_raw or curve.is_empty else curve.newest,
     )
 
 

@@ -41,6 +41,14 @@ class Trace:
     unit: str = "step"  # of `x`; seconds where a run has no steps
     dash: int = 0  # see PlotLine
     is_band: bool = False  # what lies between low and high, shaded
+    last: float | None = None  # the value logged last, where the last of `y` is a mean
+
+    @property
+    def newest(self) -> float:
+        """The value that was logged last; NaN of a line without points."""
+        if self.last is not None:
+            return self.last
+        return self.y[-1] if self.y else math.nan
 
     def nearest(self, step: float) -> int | None:
         """The place of the point at `step` or next to it."""

@@ -26,7 +26,7 @@ def chart_head(data: ChartData, key: str) -> Content:
     line, words = _told(data, key)
     if line is None:
         return title
-    value = line.y[-1]
+    value = line.newest
     if not math.isfinite(value):
         return Content.assemble(title, "  ", (exact(value), "bold $error"))
     parts = [title, Content.styled(f"{words}{exact(value, digits=_DIGITS)}", "$ink")]
@@ -44,11 +44,11 @@ def _told(data: ChartData, key: str) -> tuple[Trace | None, str]:
     if lifted or len(lines) < 2:
         return next(iter((*lifted, *lines)), None), ""
     better = direction(key)
-    finite = [trace for trace in lines if math.isfinite(trace.y[-1])]
+    finite = [trace for trace in lines if math.isfinite(trace.newest)]
     if better is None or not finite:
         return None, ""
     choose = min if better == "min" else max
-    return choose(finite, key=lambda trace: trace.y[-1]), "best "
+    return choose(finite, key=lambda trace: trace.newest), "best "
 
 
 def _ends_early(line: Trace, data: ChartData) -> bool:

@@ -69,9 +69,9 @@ def _mean_row(rows: Sequence[Sequence[float | None]], columns: int) -> tuple[flo
 def highest(cell: Cell, curves: Sequence[Sequence[Series]]) -> tuple[str, float] | None:
     """The row whose newest value is the highest, and that value."""
     newest = [
-        (some[0].mean[-1], row)
+        (some[0].newest, row)
         for row, some in zip(cell.rows, curves, strict=True)
-        if some and some[0].mean and math.isfinite(some[0].mean[-1])
+        if some and math.isfinite(some[0].newest)
     ]
     if not newest:
         return None

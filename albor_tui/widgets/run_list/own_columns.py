@@ -9,11 +9,11 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from albor_core.feed.runs.cells import AMOUNTS, RunCells
+from albor_core.feed.runs.column_values import UNREAD, cell_value
 from albor_core.feed.view.run_view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.query.listing import TEXT_COLUMNS
 from albor_core.store.query.terms import STATS
-from albor_core.store.rows.run_row import Param
 from albor_tui.look import glyphs
 from albor_tui.look.digits import NumberFormat, number_format
 from albor_tui.widgets.base import styled
@@ -21,17 +21,6 @@ from albor_tui.widgets.run_columns import BUILT_IN, TableColumn, column_key, fig
 
 _TITLE, _TEXT, _RANK = 18, 28, 1
 _UNITS = {"energy": "kWh", "gpu_hours": "GPU-hours"}
-UNREAD = object()  # of a run that the store was not asked about yet
-
-
-def cell_value(view: RunView, key: str, cells: RunCells) -> Param | object:
-    """The value of a column for one run: of one at work the newest; UNREAD before it is known."""
-    if view.is_live:
-        name = key.removesuffix(":last")
-        for one in view.metrics:
-            if one.name == name and one.stat == "last" and one.last is not None:
-                return one.last
-    return cells.values.get(key, {}).get(view.id, UNREAD)
 
 
 def as_number(value: object) -> float | None:

@@ -11,6 +11,7 @@ from settled import until
 from textual.widgets import Input, Static
 
 from albor_core.feed.runs.cells import RunCells
+from albor_core.feed.runs.column_values import GROUPS
 from albor_core.run.errors import UsageError
 from albor_tui.app import AlborApp
 from albor_tui.screens.andon import AndonScreen
@@ -18,7 +19,7 @@ from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs.grouping import GROUPS, grouped
+from albor_tui.screens.runs.grouping import grouped
 from albor_tui.screens.runs.order import arrange, is_plain
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable

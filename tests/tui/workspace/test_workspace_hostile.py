@@ -48,7 +48,7 @@ class FakeOverlay:
 
 
 class FakeStore:
-    """Params of each run, and for every other question figures of a metric."""
+    """Params of each run, and the figures of a metric."""
 
     def __init__(self, runs: tuple[RunView, ...]) -> None:
         self.ids = [view.id for view in runs]
@@ -60,7 +60,17 @@ class FakeStore:
         return {"lr\x1b[31m [b]": f"\u8a00 {len(run) % 3}" * 40, "seed": run}
 
     def cells(self, runs, columns):
-        return {run: (0.5 + place / 1000,) for place, run in enumerate(runs)}
+        values = {run: self.params(run) for run in runs}
+        return {
+            run: tuple(values[run].get(one.name, 0.5 + place / 1000) for one in columns)
+            for place, run in enumerate(runs)
+        }
+
+    def version(self) -> int:
+        return 1
+
+    def query(self, question) -> tuple[str, ...]:
+        return ()
 
 
 class ManySource(fake_feed.FakeSource):

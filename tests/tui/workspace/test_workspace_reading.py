@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from albor_core.feed.view.run_view import RunsView, RunView
+from albor_core.feed.workspace.bands import curve_band
 from albor_core.store.rows.series import Series
 from albor_tui.look.run_colours import RunColours
 from albor_tui.model.workspace import Workspace
@@ -19,7 +20,9 @@ from albor_tui.screens.workspace.reading import (
     WorkspaceReader,
     param_choices,
 )
+from albor_tui.widgets.chart.curves import single_chart
 from albor_tui.widgets.chart.data import Look
+from albor_tui.widgets.chart.head import chart_head
 from albor_tui.widgets.chart.ticks import Range
 
 
@@ -143,6 +146,41 @@ def test_runs_whose_x_differ_are_drawn_whole_and_it_is_said():
     assert data.extent == (0.0, 2_999.0)
     assert sorted(len(line.x) for line in data.lines) == [20, 50, 3_000]
     assert picture.chart("val/mse") == data
+
+
+def test_the_title_has_the_value_logged_last_and_not_the_mean_of_its_bucket():
+    fell = Series(
+        "val/mse",
+        (0, 100),
+        (0.4, 0.05),
+        (0.9, 0.5),
+        (0.6, 0.3),
+        (0.4, 0.06),
+        (100, 50),
+        is_raw=False,
+    )
+    curves = {key: {"big": fell, "small": series(key, 20, last=0.1)} for key in ("val/mse", "mse")}
+    views = [RunView(id=run, name=run, experiment="e") for run in ("big", "small")]
+    marks = marks_of_runs(RunColours().styles(views), has_colour=True)
+    picture = OverlayPicture(
+        LineCache(),
+        curves=curves,
+        members={view.id: (view.id,) for view in views},
+        marks=marks,
+        metric="mse",
+        figures={"big": 0.07, "small": 0.1},
+    )
+    assert picture.title("val/mse").plain == "val/mse  0.06 best, big"
+    assert replace(picture, lifted="big").title("val/mse").plain == "val/mse  0.06 big"
+    assert picture.title("mse").plain == "mse  0.07 best, big"  # as the legend has it
+    one = single_chart(views[0], fell, "main")
+    assert chart_head(one, "val/mse").plain == "val/mse  0.06"
+    bands = {"val/mse": {"all": curve_band(tuple(curves["val/mse"].values()))}}
+    members = {"all": ("big", "small")}
+    grouped = replace(
+        picture, bands=bands, members=members, marks={"all": marks["big"]}, _charts={}
+    )
+    assert replace(grouped, lifted="all").title("val/mse").plain == "val/mse  0.08 all"
 
 
 def test_a_chart_goes_as_far_as_its_own_lines_also_once_it_was_zoomed():

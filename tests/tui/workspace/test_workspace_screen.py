@@ -203,7 +203,8 @@ async def test_groups_have_the_mean_the_deviation_the_count_and_the_worst_state(
         await pilot.press("escape")  # what needs a person
         screen = await opened(pilot, count=COUNT + 1)
         await pilot.press("g", "enter")
-        await until(pilot, lambda: screen.state.group == "lr")
+        legend = screen.query_one(Legend)
+        await until(pilot, lambda: screen.state.group == "lr" and legend.rows[0].is_group)
         rows = {one.label: one for one in screen.query_one(Legend).rows}
         assert list(rows) == ["0.0001", "0.0003", "0.001", "0.003"]
         for lr in LRS:

@@ -188,7 +188,7 @@ def verdict(
 
 
 def _judged(differences: list[float], detail: str, goal: Direction | None) -> Verdict:
-    """The verdict on paired differences, or by bins."""
+    """The verdict on differences in order of x."""
     middle, half, known = _interval(differences)
     interval, method, freedom = (middle - half, middle + half), _METHOD, None if not half else known
     errors = abs(middle) / half * half_in_errors(known) if half else math.copysign(math.inf, middle)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
@@ -47,18 +48,19 @@ class LineCache:
     changed equals the one before, and is not drawn again.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        whole: Mapping[str, WholeRun] = MappingProxyType({}),
+        extents: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType({}),
+    ) -> None:
         self._made: dict[tuple[str, str], _Made] = {}
-        self._whole: dict[str, WholeRun] = {}
-        self._extents: dict[tuple[str, str], tuple[float, float]] = {}  # by key and run
+        self._whole = dict(whole)
+        self._extents = dict(extents)  # by key and run
         self._learned: dict[str, Mapping[str, Series]] = {}  # by run, the curves that came last
 
     def beside(self) -> LineCache:
         """One without lines that knows the same extents."""
-        made = LineCache()
-        made._whole = dict(self._whole)
-        made._extents = dict(self._extents)
-        return made
+        return LineCache(self._whole, self._extents)
 
     def lines(
         self,

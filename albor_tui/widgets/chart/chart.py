@@ -54,7 +54,7 @@ class Chart(ChartCanvas, can_focus=True):
             "extreme(1)",
             "Extreme",
             show=False,
-            tooltip="Cursor to the next spike, NaN, alert or restart; 0: the whole",
+            tooltip="Cursor to the next spike, NaN, alert, restart",
         ),
         Binding(
             "b", "extreme(-1)", "Extreme before", show=False, tooltip="Cursor to the one before"
@@ -65,7 +65,7 @@ class Chart(ChartCanvas, can_focus=True):
             "robust",
             "Robust",
             show=False,
-            tooltip="y axis of this chart from p1 to p99 of what is shown: spikes lie at its edge",
+            tooltip="y axis from p1 to p99; spikes lie at its edge",
         ),
         Binding("X", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
         Binding(
